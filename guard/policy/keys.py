@@ -158,7 +158,13 @@ _ROWS = (
     _word(
         "network.bind", "any < loopback < deny", "loopback", "bind", "Addresses that sockets may be bound to."
     ),
-    _grant("network.bind_allow", Kind.BIND_ALLOW, "bind", "Addresses that may be bound all the same."),
+    _grant(
+        "network.bind_allow",
+        Kind.BIND_ALLOW,
+        "bind",
+        "Addresses that may be bound all the same.",
+        covers="network.bind",
+    ),
     Key(
         "network.connect",
         Kind.CONNECT,

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from guard.errors import PolicyError
 from guard.policy.keys import CONTROLS, HARNESSES, KEYS, MODES, Key, Kind, Tighten
+from guard.policy.source import Document
 
 __all__ = [
     "CONTROLS",
@@ -151,6 +153,7 @@ class Policy:
         extends: the name of the policy it adds to, with its place.
         overlays: names with their places.
         settings: key → what is said of it.
+        doc: the document, to show a place of it in an error.
     """
 
     name: str
@@ -163,6 +166,13 @@ class Policy:
     extends: Item | None = None
     overlays: tuple[Item, ...] = ()
     settings: Mapping[str, Setting] = field(default_factory=dict)
+    doc: Document | None = field(default=None, compare=False, repr=False)
+
+    def error(self, origin: Origin, sentence: str) -> PolicyError:
+        """Return the error that names, and where it can shows, a place of this file."""
+        if self.doc is None or origin.file != self.doc.file:
+            return PolicyError(f"{origin}: {sentence}")
+        return self.doc.error_at(origin.line, origin.column, sentence)
 
 
 @dataclass(frozen=True, slots=True)
