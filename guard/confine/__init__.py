@@ -1,0 +1,138 @@
+"""Starting a process tree under the kernel's limits, as the user, without privileges.
+
+This file is what a start takes over from its caller: environment, home, descriptors, signals.
+"""
+
+import _signal
+import os
+import pwd
+import sys
+
+from guard import kernel
+
+
+def environment_block() -> "dict[bytes, bytes]":
+    """The environment this process was started with; Python changes its own copy (PEP 538 sets LC_CTYPE)."""
+    try:
+        with open("/proc/self/environ", "rb") as block:
+            return _parse_environment(block.read())
+    except OSError:
+        return dict(os.environb)
+
+
+def _parse_environment(block: bytes) -> "dict[bytes, bytes]":
+    pairs = (entry.partition(b"=") for entry in block.split(b"\0") if entry)
+    environment: "dict[bytes, bytes]" = {}
+    for name, equals, value in pairs:
+        if equals and name:
+            environment.setdefault(name, value)  # getenv(3) finds the first
+    return environment
+
+
+def environment_from(fd: int) -> "dict[bytes, bytes]":
+    try:
+        with open(fd, "rb") as block:
+            return _parse_environment(block.read())
+    except OSError as error:
+        from guard.errors import UsageError
+
+        raise UsageError(f"--environment-fd: {error.strerror}") from None
+
+
+def homes(environment: "dict[bytes, bytes]", uid: int) -> "tuple[str, tuple[str, ...]]":
+    """The home that `{home}` means, and every home whose denied and protected places hold.
+
+    `HOME` is believed where it names a directory of the user's own that does not hold the home of the
+    password database; both count for what is denied.
+    """
+    try:
+        listed = os.path.realpath(pwd.getpwuid(uid).pw_dir)
+    except KeyError:
+        listed = ""
+    named = os.fsdecode(environment.get(b"HOME", b""))
+    real = os.path.realpath(named) if named.startswith("/") else ""
+    usable = []
+    for path in dict.fromkeys((real, listed)):
+        if not path or path == "/":
+            continue
+        try:
+            status = os.stat(path)
+        except OSError:
+            continue
+        if status.st_mode & 0o170000 != 0o040000 or (path == real and status.st_uid != uid):
+            continue
+        if path == real and path != listed and listed and listed.startswith(path + "/"):
+            continue
+        usable.append(path)
+    return (usable[0] if usable else ""), tuple(usable)
+
+
+def find_program(name: str, path: bytes, cwd: str) -> str:
+    """The file that execvp(3) would start, found before confinement can hide a directory of PATH.
+
+    Raises:
+        SystemExit: 127 where there is none, 126 where it is not executable, said as a shell says it.
+    """
+    if "/" in name:
+        candidates = [name]
+    else:
+        candidates = [f"{os.fsdecode(part) or '.'}/{name}" for part in path.split(b":")]
+    found = ""
+    for candidate in candidates:
+        if os.path.isfile(candidate):
+            if os.access(candidate, os.X_OK):
+                return candidate
+            found = found or candidate
+        elif os.path.exists(candidate) and "/" in name:
+            found = candidate
+    if found:
+        why = "Is a directory" if os.path.isdir(found) else "Permission denied"
+        sys.stderr.write(f"guard: {name}: {why}\n")
+        raise SystemExit(126)
+    sys.stderr.write(f"guard: {name}: command not found\n")
+    raise SystemExit(127)
+
+
+def keep_pipes(command: "list[str]", environment: "dict[bytes, bytes]") -> None:
+    """Close every inherited descriptor at exec but 0 to 2 and the pipes that the command was handed by name.
+
+    An open directory or socket is a way out of the sandbox; a pipe of the shell's (`<(…)`) or of make's
+    job server leads where stdin leads.
+    """
+    try:
+        kernel.syscall("close_range", 3, 0xFFFFFFFF, kernel.CLOSE_RANGE_CLOEXEC)
+    except OSError:
+        for name in os.listdir("/proc/self/fd"):
+            if int(name) > 2:
+                try:
+                    os.set_inheritable(int(name), False)
+                except OSError:
+                    continue
+    named = [word.rpartition("/")[2] for word in command if word.startswith(("/dev/fd/", "/proc/self/fd/"))]
+    for word in environment.get(b"MAKEFLAGS", b"").split():
+        if word.startswith((b"--jobserver-auth=", b"--jobserver-fds=")):
+            named += os.fsdecode(word.partition(b"=")[2]).split(",")
+    for text in named:
+        if text.isdigit() and int(text) > 2:
+            try:
+                if os.fstat(int(text)).st_mode & 0o170000 == 0o010000:
+                    os.set_inheritable(int(text), True)
+            except OSError:
+                continue
+
+
+def glob_matches(glob: bytes, name: bytes) -> bool:
+    """Whether a name fits a glob whose only special character is `*`."""
+    head, star, tail = glob.partition(b"*")
+    if not star:
+        return glob == name
+    if not name.startswith(head):
+        return False
+    rest = name[len(head) :]
+    return not tail or any(glob_matches(tail, rest[at:]) for at in range(len(rest) + 1))
+
+
+def default_signals() -> None:
+    """Undo what the interpreter ignores for itself; a child that inherited it would never see SIGPIPE."""
+    for number in (_signal.SIGPIPE, _signal.SIGXFSZ):
+        _signal.signal(number, _signal.SIG_DFL)

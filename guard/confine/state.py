@@ -1,0 +1,447 @@
+"""What guard keeps on a node for one user: plans, event lines, and each session's temporary directory.
+
+Node-local state is `/var/lib/guard` for root and `/var/tmp/guard-UID` for a user, or where
+`GUARD_STATE_DIR` or `--state` say. Nothing here waits, and nothing here is fatal but what the
+policy makes so: a session whose state cannot be written still starts confined.
+"""
+
+import errno
+import fcntl
+import marshal
+import os
+import sys
+import time
+from binascii import crc32
+
+from guard import __version__
+from guard.redact import Redacted, program_name, withhold
+
+SPOOL = "events.jsonl"
+SPOOL_LIMIT = 64 << 20  # bytes; one older file is kept beside it
+_ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
+
+
+def default_state(uid: int) -> str:
+    """The state directory of a user of this node."""
+    return "/var/lib/guard" if uid == 0 else f"/var/tmp/guard-{uid}"  # noqa: S108 - checked by `trusted`
+
+
+def root_ids() -> "tuple[int, ...]":
+    """Owners to trust as root: 0, and the overflow id where root has no name in our user namespace."""
+    try:
+        with open("/proc/self/uid_map", "rb") as table:
+            whole = table.read().split() == [b"0", b"0", b"4294967295"]
+    except OSError:
+        whole = True
+    return (0,) if whole else (0, 65534)
+
+
+def distrust(path: str, uid: int) -> str:
+    """Why a directory must not hold guard's state or configuration; empty when it may.
+
+    Args:
+        path: absolute.
+        uid: the user besides root who may own and write it.
+    """
+    owners = (*root_ids(), uid)
+    at = os.path.realpath(path)
+    while True:
+        try:
+            status = os.stat(at)
+        except OSError as error:
+            return f"{at}: {error.strerror}"
+        if status.st_mode & 0o022 and not status.st_mode & 0o1000:
+            return f"{at} is writable by others (mode {status.st_mode & 0o7777:04o})"
+        if status.st_uid not in owners:
+            return f"{at} belongs to user {status.st_uid}"
+        if at == "/":
+            return ""
+        at = os.path.dirname(at)
+
+
+def prepare_state(path: str, uid: int) -> None:
+    """Make the state directory if need be, 0700 for a user's.
+
+    Raises:
+        OSError: it cannot be made (full, read-only, no permission); EPERM with a sentence in
+            `strerror` where one exists that must not be used.
+    """
+    try:
+        os.mkdir(path, 0o755 if uid == 0 else 0o700)
+    except FileExistsError:
+        pass
+    except FileNotFoundError:
+        os.makedirs(path, 0o755 if uid == 0 else 0o700)
+    reason = distrust(path, uid)
+    if reason:
+        raise OSError(errno.EPERM, reason, path)
+
+
+def new_id() -> str:
+    """A UUIDv7 (RFC 9562): milliseconds since 1970, then random bits."""
+    head = (time.time_ns() // 1_000_000).to_bytes(6, "big")
+    rest = bytearray(os.urandom(10))
+    rest[0] = rest[0] & 0x0F | 0x70
+    rest[2] = rest[2] & 0x3F | 0x80
+    text = (head + rest).hex()
+    return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
+
+
+PLAN_MAGIC = b"guard-plan 1\n"
+Plan = dict
+Request = tuple
+
+
+def find_plan(request: "Request", state: str, config: str) -> "Plan":
+    """The plan for a start: the one at hand if it is fresh and may be trusted, else one made now.
+
+    Where the configuration has a `site.toml`, only root's plans count and no user's cache is asked.
+
+    Args:
+        request: all that the plan depends on besides the files it was made from; the plan holds an equal one.
+        state, config: directories.
+
+    Raises:
+        ControlError: no plan can be made; the sentence is the compiler's.
+    """
+    site = os.path.exists(config + "/site.toml")
+    name = f"{crc32(repr(request).encode('utf-8', 'replace')):08x}.plan"
+    shelves = ["/var/lib/guard/plans"] if site else [state + "/plans"]
+    for shelf in shelves:
+        plan = _read_plan(f"{shelf}/{name}", 0 if site else os.geteuid())
+        if plan and plan["request"] == request and is_fresh(plan):
+            return plan
+    content = _make_plan(request)
+    if not site or os.geteuid() == 0:
+        _keep_plan(shelves[0], name, content)
+    return load_plan(content)
+
+
+def load_plan(content: bytes) -> "Plan":
+    """Undo `guard.policy.plan.dumps`.
+
+    Raises:
+        ValueError: it is no plan, or not whole.
+    """
+    head = len(PLAN_MAGIC) + 8
+    body = content[head:]
+    if not content.startswith(PLAN_MAGIC) or int.from_bytes(content[head - 8 : head], "little") != len(body):
+        raise ValueError("not a plan, or cut short")
+    try:
+        plan = marshal.loads(body)  # noqa: S302 - read only from files that `_read_plan` trusts
+    except (EOFError, TypeError) as error:
+        raise ValueError(str(error)) from None
+    if not isinstance(plan, dict):
+        raise ValueError("not a plan")
+    return plan
+
+
+def is_fresh(plan: "Plan") -> bool:
+    """Whether a plan still says what its files say: none changed, appeared or went, no date passed."""
+    if plan["guard"] != __version__ or (plan["expires"] and plan["expires"] <= time.time()):
+        return False
+    for path, changed, size, inode in plan["sources"]:
+        try:
+            status = os.stat(path)
+        except OSError:
+            if size or inode:
+                return False
+            continue
+        if (status.st_mtime_ns, status.st_size, status.st_ino) != (changed, size, inode):
+            return False
+    return True
+
+
+def _read_plan(path: str, owner: int) -> "Plan | None":
+    """A plan from disk, if nobody but its owner and root can have written it."""
+    if distrust(os.path.dirname(path), owner):
+        return None
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return None
+    with open(fd, "rb") as file:
+        status = os.fstat(fd)
+        if status.st_mode & 0o170022 != 0o100000 or status.st_uid not in (*root_ids(), owner):
+            return None
+        try:
+            return load_plan(file.read())
+        except (OSError, ValueError):
+            return None
+
+
+def _keep_plan(shelf: str, name: str, content: bytes) -> None:
+    """Keep a plan for the next start; where that is not possible the next start makes its own."""
+    part = f"{shelf}/.{name}.{os.getpid()}"
+    try:
+        if not os.path.isdir(shelf):
+            os.makedirs(shelf, 0o755 if os.geteuid() == 0 else 0o700)
+        fd = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+    except OSError:
+        return
+    try:
+        with open(fd, "wb") as file:
+            file.write(content)
+        os.rename(part, f"{shelf}/{name}")
+    except OSError:
+        try:
+            os.unlink(part)
+        except OSError:
+            return
+
+
+def forget_plans(state: str) -> None:
+    """Throw the user's cached plans away: something unconfined may have written there."""
+    try:
+        names = os.listdir(state + "/plans")
+    except OSError:
+        return
+    for name in names:
+        try:
+            os.unlink(f"{state}/plans/{name}")
+        except OSError:
+            continue
+
+
+def _make_plan(request: "Request") -> bytes:
+    import subprocess
+
+    from guard.errors import ControlError
+
+    library = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    code = "import sys; sys.path.insert(0, sys.argv.pop(1)); from guard.policy.prepare import main; sys.exit(main())"
+    try:
+        made = subprocess.run(  # noqa: S603 - our own interpreter and code
+            [sys.executable, "-I", "-c", code, os.path.dirname(library)],
+            input=marshal.dumps(request),
+            capture_output=True,
+            timeout=60,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise ControlError(f"the policy cannot be compiled: {error}") from None
+    if made.returncode:
+        raise ControlError(made.stderr.decode("utf-8", "replace").strip() or "the policy cannot be compiled")
+    return made.stdout
+
+
+class PrivateTmp:
+    """A session's own temporary directory, kept as long as its tree lives.
+
+    The directory is `{base}/guard-UID/NAME/tmp`; a lock on `{base}/guard-UID/NAME/lock` is inherited by the
+    tree, so that the next session can tell whether anything of it is still there.
+
+    Args:
+        base: the site's directory for temporary files.
+        uid: the user.
+
+    Raises:
+        OSError: it cannot be made.
+    """
+
+    def __init__(self, base: str, uid: int) -> None:
+        base = os.path.realpath(base)
+        self._shelf = self._find_shelf(base, uid)
+        self.home = ""
+        for _ in range(8):
+            name = "".join(_ALPHABET[byte & 31] for byte in os.urandom(8))
+            self.home = f"{self._shelf}/{name}"
+            try:
+                os.mkdir(self.home, 0o700)
+                break
+            except FileExistsError:
+                continue
+        try:
+            lock = os.open(self.home + "/lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+            # High, where no shell script expects to find a free number.
+            self.lock = fcntl.fcntl(lock, fcntl.F_DUPFD_CLOEXEC, 200)
+            os.close(lock)
+            fcntl.flock(self.lock, fcntl.LOCK_EX)
+            self.path = self.home + "/tmp"  # noqa: S108 - private, just made
+            os.mkdir(self.path, 0o700)
+        except OSError:
+            self.remove()
+            raise
+
+    @staticmethod
+    def _find_shelf(base: str, uid: int) -> str:
+        shelf = f"{base}/guard-{uid}"
+        try:
+            os.mkdir(shelf, 0o700)
+        except FileExistsError:
+            status = os.lstat(shelf)
+            if status.st_uid != uid or status.st_mode & 0o170077 != 0o040000:
+                # Somebody else took the name: go on without him, under a name nobody can foresee.
+                shelf = f"{base}/guard-{uid}-{os.urandom(8).hex()}"
+                os.mkdir(shelf, 0o700)
+        return shelf
+
+    def inherit(self) -> None:
+        """Let the lock pass into the tree."""
+        os.set_inheritable(self.lock, True)
+
+    def remove(self) -> None:
+        """Take the empty directory away again: nothing was started in it."""
+        for path in ("tmp", "lock"):
+            try:
+                full = f"{self.home}/{path}"
+                os.rmdir(full) if path == "tmp" else os.unlink(full)
+            except OSError:
+                continue
+        try:
+            os.rmdir(self.home)
+        except OSError:
+            return
+
+    def sweep(self) -> None:
+        """Remove what dead sessions left, in a process of its own that holds nothing of ours.
+
+        Dead is a session whose lock is free and whose directory no process of the user names in its
+        environment: a daemon may have closed the descriptor it inherited.
+        """
+        try:
+            names = [name for name in os.listdir(self._shelf) if f"{self._shelf}/{name}" != self.home]
+        except OSError:
+            return
+        free = []
+        for name in names:
+            path = f"{self._shelf}/{name}/lock"
+            try:
+                fd = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+            except OSError:
+                continue
+            try:
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                free.append((name, fd))
+            except OSError:
+                os.close(fd)
+        if not free:
+            return
+        child = os.fork()
+        if child:
+            os.waitpid(child, 0)
+            for _, fd in free:
+                os.close(fd)
+            return
+        try:
+            if os.fork() == 0:
+                from guard.confine import sweep
+
+                sweep.remove_dead(self._shelf, [name for name, _ in free], {fd for _, fd in free})
+        finally:
+            os._exit(0)
+
+
+class Spool:
+    """The user's event lines on this node, appended one write each.
+
+    Args:
+        state: the state directory, prepared.
+        producer: as `run:SESSION`.
+
+    Raises:
+        OSError: the file cannot be opened.
+    """
+
+    def __init__(self, state: str, producer: str) -> None:
+        self._path = f"{state}/{SPOOL}"
+        self._lost_path = f"{state}/events.lost"
+        self._producer = producer
+        self._seq = 0
+        self._fd = os.open(
+            self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK, 0o600
+        )
+        if os.fstat(self._fd).st_size > SPOOL_LIMIT:
+            os.rename(self._path, self._path + ".1")
+
+    def write(self, record: "dict[str, object]") -> None:
+        """Append one event; `time`, `id`, `host`, `boot`, `producer`, `seq` and `origin` are filled in.
+
+        Raises:
+            OSError: it was not stored whole (ENOSPC, EDQUOT, EROFS, …); no half line stays.
+        """
+        now = time.time_ns()
+        whole = {
+            "schema": 1,
+            "id": new_id(),
+            "time": time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(now // 1_000_000_000))
+            + f".{now // 1000 % 1_000_000:06d}Z",
+            "host": os.uname().nodename,
+            "boot": _boot_id(),
+            "producer": self._producer,
+            "seq": self._seq + 1,
+            "origin": "user",
+            **record,
+        }
+        line = to_json(whole).encode("utf-8", "replace") + b"\n"
+        size = os.fstat(self._fd).st_size
+        written = os.write(self._fd, line)
+        if written != len(line):
+            os.ftruncate(self._fd, size)
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), self._path)
+        self._seq += 1
+
+    def take_lost(self) -> int:
+        """How many events could not be written before, as `count_lost` kept it; the count starts anew."""
+        try:
+            lost = os.stat(self._lost_path).st_size
+            if lost:
+                os.truncate(self._lost_path, 0)
+        except OSError:
+            return 0
+        return lost
+
+
+def count_lost(state: str) -> None:
+    """Keep that one event was lost: a file one byte longer, the least a full disk may still take."""
+    try:
+        fd = os.open(f"{state}/events.lost", os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        try:
+            os.write(fd, b".")
+        finally:
+            os.close(fd)
+    except OSError:
+        return  # said on stderr by the caller; there is no further place
+
+
+def _boot_id() -> str:
+    try:
+        with open("/proc/sys/kernel/random/boot_id") as text:
+            return text.read().strip()
+    except OSError:
+        return ""
+
+
+_ESCAPES = {code: f"\\u{code:04x}" for code in (*range(32), 127)} | {34: '\\"', 92: "\\\\"}
+
+
+def to_json(value: object) -> str:
+    """JSON (RFC 8259) of the plain values an event is made of; `json` would cost a millisecond of import."""
+    if value is None:
+        return "null"
+    if value is True:
+        return "true"
+    if value is False:
+        return "false"
+    if isinstance(value, str):
+        return '"' + value.translate(_ESCAPES) + '"'
+    if isinstance(value, (int, float)):
+        return repr(value)
+    if isinstance(value, dict):
+        return "{" + ",".join(f"{to_json(str(key))}:{to_json(item)}" for key, item in value.items()) + "}"
+    if isinstance(value, (list, tuple)):
+        return "[" + ",".join(map(to_json, value)) + "]"
+    raise TypeError(f"no JSON for {type(value).__name__}")
+
+
+def process(argv: "list[str]", cwd: str) -> "dict[str, object]":
+    """The `process` object of an event about this process: what is not redacted yet is withheld."""
+    text: "list[Redacted]" = [program_name(argv[0])] if argv else []
+    return {
+        "pid": os.getpid(),
+        "ppid": os.getppid(),
+        "exe": program_name(argv[0]) if argv else withhold(""),
+        "argv": text,
+        "argc": len(argv),
+        "cwd": withhold(cwd),
+    }
