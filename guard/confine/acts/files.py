@@ -1,0 +1,89 @@
+"""Acts on files: reading, writing, making, renaming, inside of the project and outside."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+
+from . import Act, Stage, allow, at, forbid, text
+
+
+def _open(path: str, flags: int, mode: int = 0o600) -> None:
+    os.close(os.open(path, flags | os.O_CLOEXEC | os.O_NONBLOCK, mode))
+
+
+def _files(place: str, allowed: bool) -> list[Act]:
+    """Make the same acts twice: in the project they must work, outside they must not."""
+    where = "in the project" if allowed else "outside"
+    rows: list[tuple[str, Callable[[str], object], str]] = [
+        ("read a file", lambda d: _open(f"{d}/file", os.O_RDONLY), ""),
+        ("list a directory", os.listdir, ""),
+        ("write a file", lambda d: _open(f"{d}/file", os.O_WRONLY), ""),
+        ("truncate a file", lambda d: os.truncate(f"{d}/file", 0), "truncat"),
+        ("make a file", lambda d: _open(f"{d}/new", os.O_WRONLY | os.O_CREAT | os.O_EXCL), ""),
+        ("make a directory", lambda d: os.mkdir(f"{d}/newdir", 0o700), ""),
+        ("make a symbolic link", lambda d: os.symlink("file", f"{d}/newlink"), ""),
+        ("make a fifo", lambda d: os.mkfifo(f"{d}/newfifo", 0o600), ""),
+        ("remove a file", lambda d: os.unlink(f"{d}/spare"), ""),
+        ("remove a directory", lambda d: os.rmdir(f"{d}/sparedir"), ""),
+        ("rename a file", lambda d: os.rename(f"{d}/movable", f"{d}/moved"), ""),
+        ("execute a file", lambda d: os.execv(f"{d}/tool", ["true"]), ""),  # noqa: S606 - a copy of true
+    ]
+
+    def row(name: str, act: Callable[[str], object], gap: str) -> Act:
+        return Act(f"{name} {where}", "files", allowed, lambda stage: act(text(stage, place)), gap)
+
+    return [row(*each) for each in rows]
+
+
+def _rename(stage: Stage, source: Callable[[Stage], str], target: Callable[[Stage], str]) -> None:
+    os.rename(source(stage), target(stage))
+
+
+def _through_link(stage: Stage) -> None:
+    _open(at("project", "link")(stage), os.O_RDONLY)
+
+
+def _denied(stage: Stage) -> None:
+    path = text(stage, "denied")
+    _open(path, os.O_RDONLY | os.O_NOFOLLOW)
+
+
+def _protected(stage: Stage) -> None:
+    _open(os.path.join(text(stage, "protected"), "new"), os.O_WRONLY | os.O_CREAT)
+
+
+FILES = [
+    *_files("outside", allowed=False),
+    *_files("project", allowed=True),
+    forbid("files", "read through a symbolic link", _through_link),
+    forbid(
+        "files",
+        "hard-link a file into the project",
+        lambda s: os.link(at("outside", "file")(s), at("project", "stolen")(s)),
+    ),
+    forbid(
+        "files",
+        "rename a file out of the project",
+        lambda s: _rename(s, at("project", "out"), at("outside", "out")),
+    ),
+    forbid(
+        "files",
+        "rename a file into the project",
+        lambda s: _rename(s, at("outside", "in"), at("project", "in")),
+    ),
+    allow(
+        "files",
+        "rename across directories in the project",
+        lambda s: _rename(s, at("project", "one/a"), at("project", "two/a")),
+        gap="rename|REFER|link",
+    ),
+    allow(
+        "files",
+        "hard-link across directories in the project",
+        lambda s: os.link(at("project", "one/b")(s), at("project", "two/b")(s)),
+        gap="rename|REFER|link",
+    ),
+    forbid("files", "open a denied place", _denied),
+    forbid("files", "write into a protected place", _protected, gap="protect"),
+]
