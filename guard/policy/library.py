@@ -37,6 +37,10 @@ class Library:
         self.layers: list[str] = []
         self.notes: list[str] = []
 
+    def read_by(self, reader: Reader) -> Library:
+        """Return a library of the same directories whose files are read in another way."""
+        return Library(self.directories, self.variables, reader)
+
     def read(self, path: str, kind: str) -> Policy | None:
         """Read one file, and remember that it was looked for."""
         self.looked_for[path] = None
