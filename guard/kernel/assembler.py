@@ -1,6 +1,6 @@
-"""An assembler for the few classic BPF instructions that filters are made of, with labels instead of offsets.
+"""An assembler for the few classic BPF instructions that filters need, with labels for offsets.
 
-Conditional jumps reach 255 instructions, `go` any distance; every jump is forward (the kernel takes no other).
+Conditional jumps reach 255 instructions, `go` any distance; the kernel takes forward jumps only.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ class Assembler:
         self._fresh = 0
 
     def load(self, offset: int) -> None:
-        """A = the 32-bit word at an offset of `struct seccomp_data`."""
+        """Load the 32-bit word at an offset of `struct seccomp_data`."""
         self._lines.append(_Line(LOAD, offset))
 
     def mask(self, bits: int) -> None:
-        """A &= bits; nothing for a mask of all 32."""
+        """Keep these bits of what was loaded."""
         if bits != 0xFFFFFFFF:
             self._lines.append(_Line(AND, bits))
 
     def jump(self, test: int, k: int, yes: str = "", no: str = "") -> None:
-        """Compare A with k and go to a label, or on when it is ""."""
+        """Compare what was loaded with k and go to a label; an empty one: to the next instruction."""
         self._lines.append(_Line(test, k, yes, no))
 
     def go(self, label: str) -> None:
@@ -56,7 +56,7 @@ class Assembler:
         self._labels[label] = len(self._lines)
 
     def label(self) -> str:
-        """A label that is used nowhere yet."""
+        """Return a label that is used nowhere yet."""
         self._fresh += 1
         return f"@{self._fresh}"
 

@@ -66,27 +66,24 @@ MACHINES: Mapping[str, Machine] = {
 FIRST_COMMON = 424
 """From here on every architecture gives a call the same number (Linux 5.1)."""
 
-COMMON: Mapping[str, int] = {
-    name: FIRST_COMMON + index
-    for index, name in enumerate(
-        """pidfd_send_signal io_uring_setup io_uring_enter io_uring_register open_tree move_mount fsopen
-        fsconfig fsmount fspick pidfd_open clone3 close_range openat2 pidfd_getfd faccessat2 process_madvise
-        epoll_pwait2 mount_setattr quotactl_fd landlock_create_ruleset landlock_add_rule
-        landlock_restrict_self memfd_secret process_mrelease futex_waitv set_mempolicy_home_node cachestat
-        fchmodat2 map_shadow_stack futex_wake futex_wait futex_requeue statmount listmount lsm_get_self_attr
-        lsm_set_self_attr lsm_list_modules mseal setxattrat getxattrat listxattrat removexattrat
-        open_tree_attr file_getattr file_setattr listns""".split()
-    )
-}
-"""Calls from `FIRST_COMMON` on, in the order of their numbers, up to Linux 6.19. libseccomp 2.5 of Debian 12 and
-RHEL 9 knows them up to about 450 only."""
+_SINCE_5_1 = """
+pidfd_send_signal io_uring_setup io_uring_enter io_uring_register open_tree move_mount fsopen
+fsconfig fsmount fspick pidfd_open clone3 close_range openat2 pidfd_getfd faccessat2 process_madvise
+epoll_pwait2 mount_setattr quotactl_fd landlock_create_ruleset landlock_add_rule
+landlock_restrict_self memfd_secret process_mrelease futex_waitv set_mempolicy_home_node cachestat
+fchmodat2 map_shadow_stack futex_wake futex_wait futex_requeue statmount listmount lsm_get_self_attr
+lsm_set_self_attr lsm_list_modules mseal setxattrat getxattrat listxattrat removexattrat
+open_tree_attr file_getattr file_setattr listns
+"""
+COMMON: Mapping[str, int] = {name: nr for nr, name in enumerate(_SINCE_5_1.split(), FIRST_COMMON)}
+"""Calls from `FIRST_COMMON` on, up to Linux 6.19. libseccomp 2.5 (Debian 12, RHEL 9) knows up to about 450."""
 
 NEWEST = max(COMMON.values())
 """A higher number is a call nobody here has judged."""
 
 
 def refuse(code: int) -> int:
-    """The answer that makes a call fail with an errno; with 0 it returns 0 and has done nothing."""
+    """Return the answer that fails a call with an errno; with 0 it returns 0 and has done nothing."""
     return RET_ERRNO | code
 
 

@@ -194,7 +194,9 @@ def _call(code: bpf.Assembler, nr: int, rows: Sequence[Rule]) -> None:
             _test(code, test, otherwise)
         code.answer(rule.action)
         code.mark(otherwise)
-    if all(rule.tests for rule in rows):  # the accumulator holds an argument by now: nothing else may be asked
+    if all(
+        rule.tests for rule in rows
+    ):  # the accumulator holds an argument by now: nothing else may be asked
         code.go("tail")
     code.mark(following)
 
@@ -221,16 +223,14 @@ def _test(code: bpf.Assembler, test: Test, otherwise: str) -> None:
     code.mark(holds)
 
 
-# libseccomp's part ------------------------------------------------------------------------------------------
+# libseccomp's part ---------------------------------------------------------------------------------------
 
 
 def _tail(rows: Mapping[str, Sequence[Rule]], machine: str, foreign: bool) -> bytes:
     pyseccomp = library()
     arch = getattr(pyseccomp.Arch, _TOKENS[machine])
     held = pyseccomp.SyscallFilter(pyseccomp.ALLOW)
-    held.set_attr(
-        pyseccomp.Attr.ACT_BADARCH, pyseccomp.KILL_PROCESS if foreign else pyseccomp.ALLOW
-    )
+    held.set_attr(pyseccomp.Attr.ACT_BADARCH, pyseccomp.KILL_PROCESS if foreign else pyseccomp.ALLOW)
     if arch != pyseccomp.system_arch():
         held.add_arch(arch)
         held.remove_arch(pyseccomp.system_arch())

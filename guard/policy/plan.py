@@ -15,7 +15,7 @@ from guard.errors import PlanError
 
 TYPE_CHECKING = False  # `typing` costs more than all the rest here
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from guard.policy.model import Effective
     from guard.policy.status import Host
@@ -43,7 +43,7 @@ RLIMITS = {
 }
 
 
-def compile(effective: Effective, host: Host, since: float | None = None) -> Plan:  # noqa: A001 - the contract's word
+def compile(effective: Effective, host: Host, since: float | None = None) -> Plan:
     """Compile.
 
     Args:
@@ -138,15 +138,14 @@ def rights(abi: int) -> int:
 
 
 def _grants(effective: Effective) -> list[tuple[str, int]]:
-    from landlock import FSAccess as A  # noqa: N817 - a row a line
+    from landlock import FSAccess as A
 
     read = A.READ_FILE | A.READ_DIR | A.EXECUTE
     change = A.WRITE_FILE | A.TRUNCATE
     # Device nodes are never made. REFER belongs to every place that may be written: a move between two of
     # them needs it on both sides, or it is EXDEV.
-    make = (
-        A.REMOVE_DIR | A.REMOVE_FILE | A.MAKE_DIR | A.MAKE_REG | A.MAKE_SOCK | A.MAKE_FIFO | A.MAKE_SYM | A.REFER
-    )
+    make = A.MAKE_DIR | A.MAKE_REG | A.MAKE_SOCK | A.MAKE_FIFO | A.MAKE_SYM | A.REFER
+    make |= A.REMOVE_DIR | A.REMOVE_FILE
     device = A.READ_FILE | A.READ_DIR | change | A.IOCTL_DEV
     found: dict[str, int] = {}
     for key, bits in (("files.read", read), ("files.write", read | change | make), ("files.devices", device)):
@@ -187,7 +186,7 @@ def _ports(effective: Effective, on: set[str], abi: int) -> tuple[int, list[tupl
 
 
 def _supervisor(effective: Effective, modes: dict[str, str]) -> dict[str, object]:
-    """What only an address or a path decides: carried for the supervisor, unused by the launcher."""
+    """Return what only an address or a path decides: for the supervisor, the launcher does not look."""
     rules = effective.connect()
     return {
         "modes": dict(modes),
@@ -203,7 +202,9 @@ def _supervisor(effective: Effective, modes: dict[str, str]) -> dict[str, object
         "setuid": effective.word("modes.setuid"),
         "pipe_to_shell": effective.word("pipe_to_shell.action"),
         "hand_off": {
-            key.partition(".")[2]: str(value) for key, value in effective.values.items() if key.startswith("hand_off.")
+            key.partition(".")[2]: str(value)
+            for key, value in effective.values.items()
+            if key.startswith("hand_off.")
         },
     }
 
@@ -326,7 +327,11 @@ def _port_rows(value: object) -> bool:
 
 
 def _limit_rows(value: object) -> bool:
-    return _rows(value, int, int) and isinstance(value, list) and all(_natural(n) and _natural(v) for n, v in value)
+    return (
+        _rows(value, int, int)
+        and isinstance(value, list)
+        and all(_natural(n) and _natural(v) for n, v in value)
+    )
 
 
 def _program(value: object) -> bool:
@@ -350,7 +355,7 @@ def _status_rows(value: object) -> bool:
     )
 
 
-_SHAPES = {
+_SHAPES: "dict[str, Callable[[object], bool]]" = {
     "expires": lambda value: isinstance(value, float),
     "sources": lambda value: _rows(value, str, int, int, int),
     "grants": _grant_rows,

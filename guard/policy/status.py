@@ -76,7 +76,7 @@ def _setting(word: object) -> str:
 
 
 def asked(effective: Effective) -> list[str]:
-    """Controls that the plan must enforce, what `--require all` means."""
+    """Return the controls that the plan must enforce, what `--require all` means."""
     if effective.mode != "enforce":
         return []
     return [control for control, mode in control_modes(effective.values).items() if mode == "enforce"]
@@ -129,11 +129,11 @@ class _Case:
         return f"kernel too old: Landlock ABI {self.host.abi}, this needs {need}"
 
     def filter(self) -> list[str]:
-        """What is missing when no filter can be loaded."""
+        """Return what is missing when no filter can be loaded."""
         return [] if self.host.seccomp else [self.host.seccomp_reason or "no seccomp filters on this kernel"]
 
     def round(self) -> list[str]:
-        """Ways round a filter that the policy leaves open."""
+        """Return the ways round a filter that the policy leaves open."""
         missing = []
         if self.effective.word("kernel.io_uring") == "allow":
             missing.append("kernel.io_uring = allow: what goes through a ring is not judged")
@@ -199,7 +199,9 @@ def _bind(case: _Case) -> _Judged:
     if why:
         missing.append(f"TCP ports: {why}")
     elif effective.word("network.bind") == "loopback":
-        missing.append("loopback cannot be told from other addresses: no TCP bind at all without the supervisor")
+        missing.append(
+            "loopback cannot be told from other addresses: no TCP bind at all without the supervisor"
+        )
     for entry in effective.bind_allow():
         if why or not _whole_port(entry.addr, entry.exec) or port_list(entry.ports, PORTS_MOST) is None:
             missing.append(f"bind_allow {entry}: stays closed without the supervisor")
