@@ -86,7 +86,7 @@ class Verdict:
 
     @property
     def status(self) -> str:
-        """What to tell people: the claim, unless trying showed otherwise."""
+        """What to tell people: the claim, unless trying showed less."""
         return self.found if self.mismatch and self.found != "untried" else self.claim.state
 
     def count(self, allowed: bool, outcome: str) -> int:
@@ -132,26 +132,25 @@ def _tried(act: acts.Act, claim: Claim, bare: int, inside: int) -> Tried:
 
 
 def _mismatch(claim: Claim, found: str, tried: Sequence[Tried]) -> str:
-    faulty = [each.act for each in tried if acts.name_of(acts.CRASHED) in (each.bare, each.inside)]
-    if faulty:
-        return f"the trial itself failed: {', '.join(faulty)}"
-    if claim.state in ("off", "observe"):
-        return ""
-    broken = [each.act for each in tried if each.allowed and each.outcome == "refused" and not each.excused]
-    if broken:
-        return f"allowed but refused: {', '.join(broken)}"
-    done = [each.act for each in tried if not each.allowed and each.outcome == "done"]
-    if claim.state == "absent":
-        return "" if found in ("absent", "untried") else "claimed absent, yet acts were refused"
-    if found == "absent":
-        return f"claimed {claim.state}, yet nothing was refused"
-    if claim.state == "partial":
-        done = [
-            each.act for each in tried if not each.allowed and each.outcome == "done" and not each.excused
-        ]
-    if done:
-        return f"claimed {claim.state}, yet not refused: {', '.join(done)}"
-    return ""
+    told = []
+    fault = acts.name_of(acts.CRASHED)
+    told.append(
+        ("the trial itself failed", [each.act for each in tried if fault in (each.bare, each.inside)])
+    )
+    if claim.state not in ("off", "observe"):
+        wrong = [each for each in tried if not each.excused]
+        broken = [each.act for each in wrong if each.allowed and each.outcome == "refused"]
+        told.append(("allowed but refused", broken))
+        done = [each.act for each in wrong if not each.allowed and each.outcome == "done"]
+        refused = [each.act for each in tried if not each.allowed and each.outcome == "refused"]
+        if claim.state == "absent":
+            told.append(("claimed absent, yet refused", refused))
+        elif found == "absent":
+            every = [each.act for each in tried if not each.allowed and each.outcome == "done"]
+            told.append((f"claimed {claim.state}, yet nothing is refused", every))
+        else:
+            told.append((f"claimed {claim.state}, yet not refused", done))
+    return "; ".join(f"{what}: {', '.join(names)}" for what, names in told if names)
 
 
 # --- laying out and trying -----------------------------------------------------------------------------

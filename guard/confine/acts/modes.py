@@ -16,7 +16,14 @@ def _setflags(high: int) -> None:
 
 
 def _mode(place: str, mode: int) -> Callable[[Stage], None]:
-    return lambda stage: os.chmod(at(place, "plain")(stage), mode)
+    return lambda stage: _check(at(place, "plain")(stage), mode, os.chmod)
+
+
+def _check(path: str, mode: int, change: Callable[[str, int], object]) -> None:
+    """Change a mode; a success that left the mode as it was is a refusal too, as far as the promise goes."""
+    change(path, mode)
+    if stat.S_IMODE(os.stat(path).st_mode) != mode:
+        raise OSError(errno.EPERM, "said to be done, but not done")
 
 
 def _created(stage: Stage, make: Callable[[str], object], bit: int) -> None:
@@ -32,9 +39,12 @@ def _make_file(mode: int) -> Callable[[str], None]:
     return lambda path: _open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
 
 
-def _fchmod(stage: Stage) -> None:
-    descriptor = os.open(at("project", "plain")(stage), os.O_RDONLY)
-    os.fchmod(descriptor, 0o666)
+def _fchmod(path: str, mode: int) -> None:
+    os.fchmod(os.open(path, os.O_RDONLY), mode)
+
+
+def _fchmodat2(path: str, mode: int) -> None:
+    call("fchmodat2", -100, os.fsencode(path), mode, 0)
 
 
 METADATA = [
@@ -67,12 +77,8 @@ METADATA = [
 
 WORLD = [
     forbid("world-writable", "chmod 666", _mode("project", 0o666)),
-    forbid("world-writable", "fchmod 666", _fchmod),
-    forbid(
-        "world-writable",
-        "fchmodat2 666",
-        lambda s: call("fchmodat2", -100, os.fsencode(at("project", "plain")(s)), 0o666, 0),
-    ),
+    forbid("world-writable", "fchmod 666", lambda s: _check(at("project", "plain")(s), 0o666, _fchmod)),
+    forbid("world-writable", "fchmodat2 666", lambda s: _check(at("project", "plain")(s), 0o666, _fchmodat2)),
     forbid("world-writable", "make a file 666, umask 0", lambda s: _created(s, _make_file(0o666), 0o002)),
     forbid(
         "world-writable",

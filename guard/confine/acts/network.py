@@ -114,7 +114,7 @@ UNIX = [
         "unix-sockets",
         "make a datagram socket",
         lambda _: socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM).close(),
-        gap="datagram",
+        gap="datagram|seccomp",
         unless="unix.datagram=allow",
     ),
     allow("unix-sockets", "make a socket pair", lambda _: socket.socketpair()),

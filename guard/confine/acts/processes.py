@@ -12,6 +12,11 @@ import subprocess
 from . import Stage, Untried, allow, call, forbid, number, text
 
 
+# A struct iovec: one byte where nothing is mapped. The right is judged before the address; no bytes at all
+# would be a success that asks nobody.
+_ONE_BYTE = (4096).to_bytes(8, "little") + (1).to_bytes(8, "little")
+
+
 def _seize(stage: Stage) -> None:
     call("ptrace", 0x4206, number(stage, "victim"), 0, 0)  # PTRACE_SEIZE; our end lets it go again
 
@@ -50,13 +55,19 @@ PROCESSES = [
     forbid(
         "processes",
         "read memory of a process outside",
-        lambda s: call("process_vm_readv", number(s, "victim"), b"\0" * 16, 1, b"\1" * 16, 1, 0),
+        lambda s: call("process_vm_readv", number(s, "victim"), _ONE_BYTE, 1, _ONE_BYTE, 1, 0),
     ),
     forbid(
         "processes",
         "read the environment of a process outside",
         lambda s: _environment_of(number(s, "victim")),
-        gap="environ|/proc",
+        gap="environment",
+    ),
+    forbid(
+        "processes",
+        "open the memory of a process outside",
+        lambda s: os.close(os.open(f"/proc/{number(s, 'victim')}/mem", os.O_RDONLY)),
+        gap="memory",
     ),
     forbid(
         "processes",
