@@ -121,15 +121,35 @@ def keep_pipes(command: "list[str]", environment: "dict[bytes, bytes]") -> None:
                 continue
 
 
-def glob_matches(glob: bytes, name: bytes) -> bool:
-    """Whether a name fits a glob whose only special character is `*`."""
-    head, star, tail = glob.partition(b"*")
-    if not star:
-        return glob == name
-    if not name.startswith(head):
+class Globs:
+    """Globs whose only special character is `*`, asked of many names.
+
+    Args:
+        globs: as a policy writes them.
+    """
+
+    def __init__(self, globs: "list[str]") -> None:
+        encoded = [os.fsencode(glob) for glob in globs]
+        self._exact = {glob for glob in encoded if b"*" not in glob}
+        self._starts = tuple(glob[:-1] for glob in encoded if glob.find(b"*") == len(glob) - 1)
+        self._others = [glob for glob in encoded if -1 < glob.find(b"*") < len(glob) - 1]
+
+    def match(self, name: bytes) -> bool:
+        """Whether a name fits one of the globs."""
+        return name in self._exact or name.startswith(self._starts) or any(_fits(glob, name) for glob in self._others)
+
+
+def _fits(glob: bytes, name: bytes) -> bool:
+    first, *middle, last = glob.split(b"*")
+    if len(name) < len(first) + len(last) or not name.startswith(first) or not name.endswith(last):
         return False
-    rest = name[len(head) :]
-    return not tail or any(glob_matches(tail, rest[at:]) for at in range(len(rest) + 1))
+    at = len(first)
+    for part in middle:
+        found = name.find(part, at, len(name) - len(last))
+        if found < 0:
+            return False
+        at = found + len(part)
+    return True
 
 
 def default_signals() -> None:

@@ -349,7 +349,7 @@ class Launch:
             return False
         try:
             if kernel.enter_mount_namespace():
-                kernel.cover(held.hidden, held.shields)
+                kernel.cover(held.hidden, held.anchors, held.shields)
                 return True
             fault = "user namespaces are not allowed here"
         except OSError as error:
@@ -364,8 +364,8 @@ class Launch:
             return None
         ruleset = landlock.Ruleset(plan["abi"], plan["handled_fs"], plan["handled_net"], plan["scoped"])
         if plan["fs"]:
-            for fd, access in held.rules(masked):
-                ruleset.allow_path(fd, access)
+            for fd, access, is_directory in held.rules(masked):
+                ruleset.allow_path(fd, access, is_directory)
                 os.close(fd)
         for port, access in plan["ports"]:
             ruleset.allow_port(port, access)
@@ -405,13 +405,8 @@ class Launch:
                              "see `guard doctor`", control)  # fmt: skip
 
     def _child_environment(self, plan: "Plan") -> "dict[bytes, bytes]":
-        drop = [os.fsencode(glob) for glob in plan["env_drop"]]
-        keep = [os.fsencode(glob) for glob in plan["env_keep"]]
-        child = {
-            name: value
-            for name, value in self.environment.items()
-            if not any(confine.glob_matches(glob, name) for glob in drop) or any(confine.glob_matches(glob, name) for glob in keep)
-        }
+        drop, keep = confine.Globs(plan["env_drop"]), confine.Globs(plan["env_keep"])
+        child = {name: value for name, value in self.environment.items() if not drop.match(name) or keep.match(name)}
         if self.tmp:
             child[b"TMPDIR"] = os.fsencode(self.tmp.path)
         child[b"GUARD_SESSION"] = self.id.encode()
@@ -473,7 +468,7 @@ class Launch:
             "layers": plan["layers"],
             "exceptions": plan["exceptions"],
             "assigned_by": plan["assigned_by"],
-            "modes": plan["modes"],
+            "modes": plan["supervisor"]["modes"],
             "status": {control: {"state": level, "missing": [withhold(m) if "/" in m else m for m in missing]}
                        for control, (level, missing) in statuses.items()},
             "audit": self.options.audit,

@@ -28,6 +28,8 @@ def expand(pattern: str, variables: "dict[str, tuple[str, ...]]") -> "list[str]"
     Returns:
         One path for every combination of values; an unknown variable gives none.
     """
+    if "{" not in pattern:
+        return [pattern]
     paths = [pattern]
     while paths and "{" in paths[0]:
         name = paths[0].partition("{")[2].partition("}")[0]
@@ -56,13 +58,10 @@ def find_project(cwd: str, homes: "tuple[str, ...]", forbidden: "tuple[str, ...]
     found, at = None, cwd
     while at != "/" and not any(is_below(home, at) for home in homes):
         gate = at + "/.git"
-        try:
-            kind = os.lstat(gate).st_mode & 0o170000
-        except OSError:
-            kind = 0
-        if kind == 0o040000 or kind == 0o100000:
+        kind = _kind(gate)
+        if kind in (_DIRECTORY, _FILE):
             found = at
-            if kind == 0o100000:
+            if kind == _FILE:
                 # A submodule's git directory lies in its superproject, which then is the project.
                 above = read_line(gate).partition("gitdir: ")[2]
                 if above and "/modules/" in above:
@@ -139,13 +138,15 @@ def worktree_common(project: str) -> "str | None":
     return common if os.path.isdir(common + "/objects") and os.path.isdir(common + "/refs") else None
 
 
-def exists(path: str) -> bool:
-    """Whether something has this name, a dangling link included."""
+_FORMAT, _DIRECTORY, _FILE, _LINK = 0o170000, 0o040000, 0o100000, 0o120000
+
+
+def _kind(path: str) -> int:
+    """The file type bits of what has this name, a link for itself; 0 for nothing."""
     try:
-        os.lstat(path)
+        return os.lstat(path).st_mode & _FORMAT
     except OSError:
-        return False
-    return True
+        return 0
 
 
 Denied = dict  # a tree of path components; the key "" marks a denied place
@@ -163,7 +164,9 @@ class Places:
         commons: git directories outside the project that the session may write.
 
     Attributes:
-        hidden: existing denied places. shields: existing protected places below a writable one.
+        hidden: existing denied places.
+        shields: existing protected places below a writable one.
+        anchors: the directories between: to rename one would take its shield along, and leave room for another.
         notes: what the policy asks for and these places cannot give, in words.
     """
 
@@ -180,25 +183,39 @@ class Places:
         self.notes: "list[str]" = []
         self.hidden: "list[str]" = []
         self.shields: "list[str]" = []
+        self.anchors: "list[str]" = []
+        self._known: "dict[str, str]" = {}
+        self._names: "dict[str, set[str]]" = {}
         self._denied: "Denied" = {}
         self._own: "Denied" = {}
         projects = variables.get("project", ())
         everywhere = {**variables, "home": homes}
         # Real already, and written by trees: no link in or below them is ever followed.
-        self._fixed = (*projects, *variables.get("tmp", ()), *commons)
-        self._tree_writes = list(self._fixed)
+        fixed = (*projects, *variables.get("tmp", ()), *commons)
+        self._homes = tuple(home + "/" for home in homes)
+        self._fixed = tuple(top + "/" for top in fixed)
         self._grants: "list[tuple[str, int]]" = []
+        tops = list(fixed)
         for pattern, access in grants:
             for path in expand(pattern, variables):
                 self._grants.append((path, access))
                 if access & landlock.CHANGES and not path.startswith("/dev/"):
-                    self._tree_writes.append(path)
-        self._grants += [(path, access) for path in commons for pattern, access in grants if pattern == "{project}"]
+                    tops.append(path)
+            if pattern == "{project}":
+                self._grants += [(path, access) for path in commons]
+        self._tops = dict.fromkeys(tops)
+        self._written = tuple(top + "/" for top in tops)
+        # What holds the home or a project cannot be denied: nothing would be left.
+        ancestors = {"/usr", "/etc"}
+        for path in (*homes, *projects):
+            while path not in ancestors:
+                ancestors.add(path)
+                path = os.path.dirname(path)
         for pattern in deny:
             for path in expand(pattern, everywhere):
-                self._deny(path, (*homes, *projects))
+                self._deny(path, ancestors)
         for path in own:
-            if exists(path):
+            if _kind(path):
                 _plant(self._own, path)
         for pattern in protect:
             for path in expand(pattern, everywhere):
@@ -208,70 +225,121 @@ class Places:
                 for common in commons:
                     self._protect(common + pattern[len("{project}/.git") :])
 
-    def _deny(self, path: str, anchors: "tuple[str, ...]") -> None:
-        targets = [path]
-        if not self._tree_writes or not any(is_below(path, top) for top in self._tree_writes):
-            real = os.path.realpath(path)
-            if real != path:
-                targets.append(real)
-        for target in targets:
-            if any(is_below(anchor, target) for anchor in anchors) or target in ("/", "/usr", "/etc"):
+    def _deny(self, path: str, ancestors: "set[str]") -> None:
+        # A link below a place that trees write is a tree's: what it points to is not denied in its name.
+        real = path if (path + "/").startswith(self._written) else self._real(path)
+        for target in (path,) if real == path else (path, real):
+            if target in ancestors:
                 self.notes.append(f"denied place {path} holds the home or the project itself: not denied")
                 continue
+            if target.startswith("/proc/"):
+                # Its siblings are processes, and most of them do not exist yet.
+                self.notes.append(f"{path} cannot be denied apart from the rest of /proc")
+                continue
             _plant(self._denied, target)
-            if exists(target) and not os.path.islink(target) and target not in self.hidden:
+            kind = self._kind(target)
+            if kind and kind != _LINK and target not in self.hidden:
                 self.hidden.append(target)
 
     def _protect(self, path: str) -> None:
-        if not any(is_below(path, top) for top in self._tree_writes):
+        if not (path + "/").startswith(self._written):
             return
-        if not exists(path):
+        if not self._kind(path):
             self.notes.append(f"{path} does not exist yet: not protected")
             return
-        real = os.path.realpath(path)
-        for target in {path, real}:
-            if any(is_below(target, top) for top in self._tree_writes) and target not in self.shields:
-                self.shields.append(target)
+        for target in {path, self._real(path)}:
+            if not (target + "/").startswith(self._written) or target in self.shields or _kind(target) == _LINK:
+                continue
+            self.shields.append(target)
+            above = os.path.dirname(target)
+            while (above + "/").startswith(self._written) and above not in self._tops and above not in self.anchors:
+                self.anchors.append(above)
+                above = os.path.dirname(above)
 
-    def rules(self, masked: bool) -> "list[tuple[int, int]]":
+    def _kind(self, path: str) -> int:
+        """`_kind`, asking the file system once a directory for all that a home does not have."""
+        if not path.startswith(self._homes):
+            return _kind(path)
+        parent, _, name = path.rpartition("/")
+        names = self._names.get(parent)
+        if names is None:
+            try:
+                # The home is looked at directly; anything deeper only where its own parent has it.
+                known = parent + "/" in self._homes or self._kind(parent)
+                names = set(os.listdir(parent)) if known else set()
+            except OSError:
+                names = set()
+            self._names[parent] = names
+        return _kind(path) if name in names else 0
+
+    def _real(self, path: str) -> str:
+        """What os.path.realpath says, asking for each directory once."""
+        if path == "/":
+            return path
+        known = self._known.get(path)
+        if known is None:
+            parent, _, name = path.rpartition("/")
+            above = self._real(parent or "/")
+            known = f"{above}/{name}" if above != "/" else "/" + name
+            if self._kind(known) == _LINK:
+                known = os.path.realpath(known)
+            self._known[path] = known
+        return known
+
+    def rules(self, masked: bool) -> "list[tuple[int, int, bool]]":
         """Open what the session may reach.
 
         Args:
             masked: whether the hidden places really are hidden by mounts; open only after those.
 
         Returns:
-            (descriptor, rights) pairs for `Ruleset.allow_path`; the caller closes the descriptors.
+            (descriptor, rights, is a directory) for `Ruleset.allow_path`; the caller closes the descriptors.
         """
-        opened: "list[tuple[int, int]]" = []
+        opened: "list[tuple[int, int, bool]]" = []
         for path, access in self._grants:
-            name = os.path.basename(path)
-            if path.startswith("/dev/") and name.endswith("*"):
-                self._open_devices(os.path.dirname(path), name[:-1], access, opened)
+            if path.startswith("/dev/") and path.endswith("*"):
+                self._open_devices(path[:-1], access, opened)
             else:
                 self._grant(path, access, masked, opened)
         return opened
 
-    def _open_devices(self, parent: str, prefix: str, access: int, opened: "list[tuple[int, int]]") -> None:
+    def _open_devices(self, prefix: str, access: int, opened: "list[tuple[int, int, bool]]") -> None:
+        parent, _, start = prefix.rpartition("/")
         try:
             names = os.listdir(parent)
         except OSError:
             return
         for name in names:
-            if name.startswith(prefix):
+            if name.startswith(start):
                 try:
-                    opened.append((os.open(parent + "/" + name, O_PATH | os.O_NOFOLLOW), access))
+                    fd = os.open(f"{parent}/{name}", O_PATH | os.O_NOFOLLOW)
                 except OSError:
                     continue
+                opened.append((fd, access, os.fstat(fd).st_mode & _FORMAT == _DIRECTORY))
 
-    def _grant(self, path: str, access: int, masked: bool, opened: "list[tuple[int, int]]") -> None:
-        real = self._resolve(path)
-        if _covers(self._denied, real) or _covers(self._own, real):
-            return
+    def _open(self, path: str) -> "tuple[int, str]":
+        """Open a granted place; returns the descriptor and the place's real path.
+
+        Links that are root's or the user's (/bin, ~/.cache on another disk) are followed, a tree's are not.
+        """
+        if (path + "/").startswith(self._fixed):
+            return open_beneath(path), path
+        if path.startswith(self._written):
+            above = max((top for top in self._tops if path.startswith(top + "/")), key=len)
+            real = self._real(above) + path[len(above) :]
+            return open_beneath(real), real
+        fd = os.open(path, O_PATH)
+        return fd, os.readlink(f"/proc/self/fd/{fd}") if _kind("/proc/self/fd") else os.path.realpath(path)
+
+    def _grant(self, path: str, access: int, masked: bool, opened: "list[tuple[int, int, bool]]") -> None:
         try:
-            fd = open_beneath(real)
+            fd, real = self._open(path)
         except OSError as error:
             if error.errno == 40:
                 self.notes.append(f"{path} is reached through a symbolic link: not granted")
+            return
+        if _covers(self._denied, real) or _covers(self._own, real):
+            os.close(fd)
             return
         own = _subtree(self._own, real)
         denied = _subtree(self._denied, real)
@@ -281,62 +349,53 @@ class Places:
         if own and not writes:
             own = None
         if not denied and not own:
-            opened.append((fd, access))
+            opened.append((fd, access, os.fstat(fd).st_mode & _FORMAT == _DIRECTORY))
             return
         if writes and denied:
             self.notes.append(f"{path}: nothing new can be made beside the denied places in it")
         self._siblings(fd, denied or {}, own or {}, access, masked, opened)
 
-    def _resolve(self, path: str) -> str:
-        """Follow the links that are root's or the user's (/bin, ~/.cache on another disk), not a tree's."""
-        if any(is_below(path, top) for top in self._fixed):
-            return path
-        above = max((top for top in self._tree_writes if path != top and is_below(path, top)), key=len, default="")
-        return os.path.realpath(above) + path[len(above) :] if above else os.path.realpath(path)
-
     def _any_exists(self, path: str, node: "Denied") -> bool:
         return any(
-            exists(path + "/" + name) and ("" in below or self._any_exists(path + "/" + name, below))
+            _kind(path + "/" + name) != 0 and ("" in below or self._any_exists(path + "/" + name, below))
             for name, below in node.items()
             if name
         )
 
     def _siblings(
-        self, fd: int, denied: "Denied", own: "Denied", access: int, masked: bool, opened: "list[tuple[int, int]]"
+        self,
+        fd: int,
+        denied: "Denied",
+        own: "Denied",
+        access: int,
+        masked: bool,
+        opened: "list[tuple[int, int, bool]]",
     ) -> None:
         """Grant everything in a directory but the denied; `fd` is used up."""
-        if masked and access & landlock.READ_DIR:
+        if masked:
             # The list of names: with the denied places hidden, it shows nothing of what is in them.
-            opened.append((os.dup(fd), landlock.READ_DIR))
+            opened.append((os.dup(fd), access & landlock.READ_DIR, True))
         try:
             listing = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=fd)
         except OSError:
             os.close(fd)
             return
-        try:
-            names = os.listdir(listing)
-        except OSError:
-            names = []
-        finally:
-            os.close(listing)
-        for name in names:
-            below, kept = denied.get(name), own.get(name)
-            if below is not None and "" in below:
-                continue
-            rights = access
-            if kept is not None and "" in kept:
-                continue
-            try:
-                entry = os.open(name, O_PATH | os.O_NOFOLLOW, dir_fd=fd)
-            except OSError:
-                continue
-            kind = os.fstat(entry).st_mode & 0o170000
-            if kind == 0o120000:
-                os.close(entry)
-            elif (below or kept) and kind == 0o040000:
-                self._siblings(entry, below or {}, kept or {}, rights, masked, opened)
-            else:
-                opened.append((entry, rights))
+        with os.scandir(listing) as entries:
+            for entry in entries:
+                name = entry.name
+                below, kept = denied.get(name), own.get(name)
+                if (below and "" in below) or (kept and "" in kept) or entry.is_symlink():
+                    continue
+                try:
+                    inner = os.open(name, O_PATH | os.O_NOFOLLOW, dir_fd=fd)
+                except OSError:
+                    continue
+                is_directory = entry.is_dir(follow_symlinks=False)
+                if (below or kept) and is_directory:
+                    self._siblings(inner, below or {}, kept or {}, access, masked, opened)
+                else:
+                    opened.append((inner, access, is_directory))
+        os.close(listing)
         os.close(fd)
 
 

@@ -90,6 +90,7 @@ def new_id() -> str:
 PLAN_MAGIC = b"guard-plan 1\n"
 Plan = dict
 Request = tuple
+_ABI = 8  # where a request holds the Landlock ABI
 
 
 def find_plan(request: "Request", state: str, config: str) -> "Plan":
@@ -112,9 +113,12 @@ def find_plan(request: "Request", state: str, config: str) -> "Plan":
         if plan and plan["request"] == request and is_fresh(plan):
             return plan
     content = _make_plan(request)
-    if not site or os.geteuid() == 0:
+    plan = load_plan(content)
+    # Made while Landlock did not answer as it does now (out of layers, out of memory): for this once.
+    lasting = bool(plan["abi"]) == bool(request[_ABI])
+    if lasting and (not site or os.geteuid() == 0):
         _keep_plan(shelves[0], name, content)
-    return load_plan(content)
+    return plan
 
 
 def load_plan(content: bytes) -> "Plan":

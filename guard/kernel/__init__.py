@@ -43,6 +43,9 @@ MS_RDONLY, MS_NOSUID, MS_NODEV, MS_NOEXEC = 1, 2, 4, 8
 MS_REMOUNT, MS_BIND, MS_REC, MS_SLAVE = 32, 4096, 16384, 1 << 19
 
 
+_INT = 1 << 31
+
+
 class _Long(_ctypes._SimpleCData):  # type: ignore[type-arg]
     _type_ = "l"
 
@@ -75,8 +78,9 @@ def syscall(name: str, *args: "int | bytes | None") -> int:
     number = NUMBERS.get(name)
     if number is None:
         raise OSError(38, "Function not implemented", name)
+    # A small integer passes as it is (libffi extends it to a register); only a large one needs its width said.
     result: int = _libc_syscall(
-        _Long(number), *[_Long(arg) if isinstance(arg, int) else arg for arg in args]
+        number, *[_Long(arg) if isinstance(arg, int) and not -_INT <= arg < _INT else arg for arg in args]
     )
     if result < 0:
         code = _ctypes.get_errno()
@@ -211,11 +215,12 @@ def enter_mount_namespace() -> bool:
     return True
 
 
-def cover(hidden: "list[str]", shields: "list[str]") -> None:
+def cover(hidden: "list[str]", anchors: "list[str]", shields: "list[str]") -> None:
     """In our own mount namespace: hide places, and make others read-only.
 
     Args:
         hidden: directories become empty ones, files empty files. Those that vanished are passed over.
+        anchors: directories that become mount points, so that none can be renamed with a shield in it.
         shields: stay readable. Every path is opened with no link followed, so that what is covered is
             what was meant.
 
@@ -229,10 +234,11 @@ def cover(hidden: "list[str]", shields: "list[str]") -> None:
                 mount(b"guard", name, b"tmpfs", MS_RDONLY | MS_NOSUID | MS_NODEV | MS_NOEXEC, b"size=4k,mode=755")
             elif name:
                 mount(b"/dev/null", name, None, MS_BIND)
-    for path in sorted(shields, key=len):
+    for path in sorted({*anchors, *shields}, key=len):
         with _mount_point(path) as (name, _):
             if name:
                 mount(name, name, None, MS_BIND | MS_REC)
+    for path in sorted(shields, key=len):
         with _mount_point(path) as (name, _):
             if name:
                 # A user namespace may not clear the flags that the file system came with.

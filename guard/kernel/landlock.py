@@ -63,16 +63,17 @@ class Ruleset:
         self._fs = fs
         self._fd = syscall("landlock_create_ruleset", attribute, size, 0)
 
-    def allow_path(self, fd: int, access: int) -> None:
+    def allow_path(self, fd: int, access: int, is_directory: "bool | None" = None) -> None:
         """Grant rights on and beneath an open file or directory.
 
         Args:
             fd: a descriptor, O_PATH is enough.
             access: rights; those the ruleset does not handle or the file cannot have are left out.
+            is_directory: what the descriptor is; None: it is asked.
         """
-        access &= self._fs
-        if os.fstat(fd).st_mode & 0o170000 != 0o040000:
-            access &= ON_FILES
+        if is_directory is None:
+            is_directory = os.fstat(fd).st_mode & 0o170000 == 0o040000
+        access &= self._fs if is_directory else self._fs & ON_FILES
         if access:
             rule = access.to_bytes(8, sys.byteorder) + fd.to_bytes(4, sys.byteorder)
             syscall("landlock_add_rule", self._fd, _RULE_PATH_BENEATH, rule, 0)
