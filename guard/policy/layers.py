@@ -105,9 +105,9 @@ def exempt(base: Settings, widen: Settings, notes: list[str]) -> dict[str, Setti
         elif key.kind.is_list:
             if setting.everything or not old.everything:
                 out[name] = setting if setting.everything else _added(old, setting)
-        elif _tighter(key, old, setting):
+        elif tighter(key, old, setting):
             out[name] = setting
-        elif _tighter(key, setting, old):
+        elif tighter(key, setting, old):
             notes.append(f"{setting.origin}: {name}: the exception would tighten, so it is not applied")
     return out
 
@@ -131,8 +131,8 @@ def tighten(upper: Settings, lower: Settings, notes: list[str]) -> dict[str, Set
         elif key.tighten is Tighten.UNION:
             out[key.name] = _added(above, below) if below.items else above
         else:
-            out[key.name] = below if _tighter(key, below, above) else above
-            if _tighter(key, above, below):
+            out[key.name] = below if tighter(key, below, above) else above
+            if tighter(key, above, below):
                 asked = below.items[0].value
                 notes.append(
                     f"{below.origin}: {key.name} = {_shown(asked)} would loosen, so it is not applied"
@@ -144,7 +144,7 @@ def _shown(value: Value) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _tighter(key: Key, one: Setting, other: Setting) -> bool:
+def tighter(key: Key, one: Setting, other: Setting) -> bool:
     """Whether a word, number or flag is strictly tighter than another."""
     if not one.items:
         return False
