@@ -6,6 +6,7 @@ import json
 import os
 import socket
 import sys
+import textwrap
 import time
 from collections.abc import Mapping
 from typing import Annotated
@@ -133,13 +134,17 @@ def list_(ctx: typer.Context, as_json: Json = False) -> int:
         return code
     shown = ("name", "kind", "from", "description")
     widths = [max([len(name), *(len(row[name]) for row in rows)]) for name in shown[:-1]]
-    _out([_aligned([name.upper() for name in shown], widths)])
-    _out([_aligned([printable(row[name]) for name in shown], widths) for row in rows])
+    _out(_aligned([name.upper() for name in shown], widths))
+    for row in rows:
+        _out(_aligned([printable(row[name]) for name in shown], widths))
     return code
 
 
-def _aligned(cells: list[str], widths: list[int]) -> str:
-    return "  ".join([*(f"{cell:<{width}}" for cell, width in zip(cells, widths, strict=False)), cells[-1]])
+def _aligned(cells: list[str], widths: list[int]) -> list[str]:
+    lead = "".join(f"{cell:<{width}}  " for cell, width in zip(cells, widths, strict=False))
+    return textwrap.wrap(
+        cells[-1] or "-", max(79, len(lead) + 20), initial_indent=lead, subsequent_indent=" " * len(lead)
+    )
 
 
 @app.command()

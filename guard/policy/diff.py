@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from guard.policy.keys import KEYS, Key, Kind, Tighten
-from guard.policy.layers import WITHIN, tighter
+from guard.policy.layers import WITHIN, covering, tighter
 from guard.policy.model import Item, Origin, Setting
 
 
@@ -40,18 +40,19 @@ def compare(one: Mapping[str, Setting], other: Mapping[str, Setting]) -> list[Ch
         grants = key.tighten is Tighten.SUBSET
         for item in before.items:
             if item.value not in new:
-                effect = _effect(key, item, after, "narrower" if grants else "wider")
+                effect = _effect(key, item, other, "narrower" if grants else "wider")
                 out.append(Change(name, str(item.value), "", effect, item.origin))
         for item in after.items:
             if item.value not in old:
-                effect = _effect(key, item, before, "wider" if grants else "narrower")
+                effect = _effect(key, item, one, "wider" if grants else "narrower")
                 out.append(Change(name, "", str(item.value), effect, item.origin))
     return out
 
 
-def _effect(key: Key, item: Item, there: Setting, effect: str) -> str:
+def _effect(key: Key, item: Item, there: Mapping[str, Setting], effect: str) -> str:
     inside = WITHIN[key.kind]
-    return "same" if any(inside(each.value, item.value) for each in there.items) else effect
+    granted = (*there[key.name].items, *covering(KEYS.get(key.covers), there))
+    return "same" if any(inside(each.value, item.value) for each in granted) else effect
 
 
 def _whole(key: Key, before: Setting, after: Setting) -> list[Change]:

@@ -170,8 +170,8 @@ def _common(key: Key, upper: Settings, lower: Settings, done: Settings, notes: l
         return above
     if above.everything:
         return below
-    granted = [*above.items, *_covering(covered, upper)]
-    asked = [*below.items, *_covering(covered, lower)]
+    granted = [*above.items, *covering(covered, upper)]
+    asked = [*below.items, *covering(covered, lower)]
     common = COMMON[key.kind]
     items = [
         Item(value, second.origin if value == second.value else first.origin)
@@ -191,7 +191,7 @@ def _common(key: Key, upper: Settings, lower: Settings, done: Settings, notes: l
 _BOUND = {name: BindAllow(name, addresses.EVERY_PORT) for name in addresses.NAMED}
 
 
-def _covering(covered: Key | None, settings: Settings) -> tuple[Item, ...]:
+def covering(covered: Key | None, settings: Settings) -> tuple[Item, ...]:
     """Return what the covered key grants, as entries of the covering one."""
     setting = settings.get(covered.name) if covered is not None else None
     if covered is None or setting is None:
@@ -206,10 +206,10 @@ def _covering(covered: Key | None, settings: Settings) -> tuple[Item, ...]:
 def _without(key: Key, items: list[Item], done: Settings) -> tuple[Item, ...]:
     """Drop entries that are twice there, or that the covered key grants anyway."""
     inside = WITHIN[key.kind]
-    covering = _covering(KEYS.get(key.covers), done)
+    granted = covering(KEYS.get(key.covers), done)
     out: dict[Value, Item] = {}
     for item in items:
-        if not any(inside(other.value, item.value) for other in covering):
+        if not any(inside(other.value, item.value) for other in granted):
             out.setdefault(item.value, item)
     return tuple(out.values())
 
