@@ -76,7 +76,7 @@ lsm_set_self_attr lsm_list_modules mseal setxattrat getxattrat listxattrat remov
 open_tree_attr file_getattr file_setattr listns
 """
 COMMON: Mapping[str, int] = {name: nr for nr, name in enumerate(_SINCE_5_1.split(), FIRST_COMMON)}
-"""Calls from `FIRST_COMMON` on, up to Linux 6.19. libseccomp 2.5 (Debian 12, RHEL 9) knows up to about 450."""
+"""Calls from `FIRST_COMMON` on, up to Linux 6.19. libseccomp 2.5 (Debian 12, RHEL 9) lacks the later ones."""
 
 NEWEST = max(COMMON.values())
 """A higher number is a call nobody here has judged."""
