@@ -355,7 +355,7 @@ def _status_rows(value: object) -> bool:
     )
 
 
-_SHAPES: "dict[str, Callable[[object], bool]]" = {
+_SHAPES: dict[str, Callable[[object], bool]] = {
     "expires": lambda value: isinstance(value, float),
     "sources": lambda value: _rows(value, str, int, int, int),
     "grants": _grant_rows,
