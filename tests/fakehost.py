@@ -4,6 +4,7 @@
     python tests/fakehost.py --landlock EOPNOTSUPP -- guard run -- true
     python tests/fakehost.py --like rhel8 -- guard doctor --json
     python tests/fakehost.py --hide-libseccomp -- guard policy compile
+    python tests/fakehost.py --fail landlock_restrict_self=OK -- guard doctor
 
 A seccomp filter above the command answers for a kernel that this one is not; what only bytes in the
 caller's memory can decide (`landlock_create_ruleset`) goes to a user notification that this process
@@ -11,7 +12,7 @@ answers. Nothing in guard knows that it is tested, and nothing is patched: fresh
 
 What a simulated Landlock ABI N does is what a kernel of that ABI does: it says N, refuses rights, sizes,
 rule types and flags that N does not have (EINVAL, E2BIG), and enforces the rest for real. One thing
-differs: with `--abi` this filter holds the only listener a task may have, so a second one is EBUSY.
+differs: with `--abi` this filter holds the only listener a task may have, so that a second one is EBUSY.
 
 `--hide-libseccomp` puts an empty file over the library and a linker cache without it, in a mount namespace
 of its own (root) or a user namespace (anybody else), so that it is missing for the dynamic loader too.
@@ -165,7 +166,7 @@ def rules_of(options: argparse.Namespace) -> Rules:
         rules.fail("prctl", errno.EINVAL, (0, "==", 22))
     if options.no_notify:
         rules.fail("seccomp", errno.EINVAL, (0, "==", 1), (1, "&", 8))
-        rules.fail("seccomp", errno.EOPNOTSUPP, (0, "==", 2))
+        rules.notify("seccomp", (0, "==", 2))
         rules.fail("seccomp", errno.EINVAL, (0, "==", 3))
     if options.no_wait_killable:
         rules.fail("seccomp", errno.EINVAL, (0, "==", 1), (1, "&", 32))
@@ -189,8 +190,30 @@ _RECV, _SEND = 0xC0502100, 0xC0182101
 _CONTINUE = 1
 
 
-def judge(abi: int, pid: int, args: tuple[int, ...]) -> int:
-    """What a kernel of this ABI returns: the ABI, a negative errno, or 0 for "go on, it is the kernel's"."""
+def judge(abi: int, number: int, pid: int, args: tuple[int, ...]) -> int:
+    """What such a kernel returns: a number, a negative errno, or 0 for "go on, it is the real kernel's"."""
+    try:
+        if number == NR["seccomp"]:
+            return _judge_action(pid, args[2])
+        return _judge_ruleset(abi, pid, args)
+    except OSError as error:
+        print(f"fakehost: cannot read the caller's memory: {error}", file=sys.stderr)
+        return -errno.EFAULT
+
+
+def _peek(pid: int, address: int, size: int) -> bytes:
+    with open(f"/proc/{pid}/mem", "rb", buffering=0) as memory:
+        memory.seek(address)
+        return memory.read(size)
+
+
+def _judge_action(pid: int, pointer: int) -> int:
+    """SECCOMP_GET_ACTION_AVAIL on a kernel without USER_NOTIF; the other actions are older."""
+    (action,) = struct.unpack("=I", _peek(pid, pointer, 4))
+    return -errno.EOPNOTSUPP if action == _NOTIFY else 0
+
+
+def _judge_ruleset(abi: int, pid: int, args: tuple[int, ...]) -> int:
     attr, size, flags = args[0], args[1], args[2] & 0xFFFFFFFF
     if flags == 2:  # the errata: only ABI 7 gets here, and they are the real kernel's
         return 0
@@ -198,13 +221,7 @@ def judge(abi: int, pid: int, args: tuple[int, ...]) -> int:
         return abi if flags == 1 and not attr and not size else -errno.EINVAL
     if size < 8:
         return -errno.EINVAL
-    try:
-        with open(f"/proc/{pid}/mem", "rb", buffering=0) as memory:
-            memory.seek(attr)
-            data = memory.read(min(size, 64))
-    except OSError as error:
-        print(f"fakehost: cannot read the caller's ruleset: {error}", file=sys.stderr)
-        return -errno.EFAULT
+    data = _peek(pid, attr, min(size, 64))
     known = _ATTR_SIZE[abi]
     if any(data[known:]):
         return -errno.E2BIG
@@ -231,9 +248,9 @@ def serve(listener: int, abi: int, pid: int) -> None:
             if error.errno in (errno.ENOENT, errno.EINTR):  # the caller died meanwhile
                 continue
             raise
-        ident, caller = struct.unpack_from("<QI", request)
-        args = struct.unpack_from("<6Q", request, 32)
-        value = judge(abi, caller, args)
+        ident, caller = struct.unpack_from("=QI", request)
+        (number,) = struct.unpack_from("=i", request, 16)
+        value = judge(abi, number, caller, struct.unpack_from("=6Q", request, 32))
         if value > 0:
             answer = struct.pack("<QqiI", ident, value, 0, 0)
         elif value < 0:
@@ -330,6 +347,8 @@ def hide_libseccomp() -> None:
 
 
 def _errno(text: str) -> int:
+    if text == "OK":  # answered with 0, and nothing done: the layer that is silently not there
+        return 0
     number = getattr(errno, text, None)
     if not isinstance(number, int):
         raise argparse.ArgumentTypeError(f"{text!r} is no errno name")
@@ -396,7 +415,7 @@ def _prepare(options: argparse.Namespace) -> int:
 def main(argv: list[str]) -> int:
     """Without a notification exec in place; else stay as the one that answers, and end as the child does."""
     options = parse(argv)
-    if not options.abi:
+    if not rules_of(options).notifies:
         _prepare(options)
         _exec(options.command)
     ours, theirs = socket.socketpair()

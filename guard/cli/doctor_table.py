@@ -94,14 +94,8 @@ def _tried(verdict: Verdict) -> str:
     refused, done = verdict.count(False, "refused"), verdict.count(False, "done")
     if not refused and not done:
         return "could not be tried here"
-    words = (
-        "every act refused"
-        if not done
-        else "no act refused"
-        if not refused
-        else "refused, but for what is named"
-    )
-    works = "what is allowed works" if not verdict.count(True, "refused") else "something allowed fails"
+    words = "every act refused" if not done else "refused but as named" if refused else "no act refused"
+    works = "what is allowed works" if not verdict.count(True, "refused") else "what is allowed fails"
     return f"{words}; {works}"
 
 
@@ -120,7 +114,7 @@ def _summary(report: Report) -> str:
     mismatches = [each.control for each in report.verdicts if each.mismatch]
     absent = [each.control for each in report.verdicts if each.status == "absent"]
     if mismatches:
-        return f"NOT AS CLAIMED: {', '.join(mismatches)}. Report this: guard says more than it does."
+        return f"NOT AS CLAIMED: {', '.join(mismatches)}; report this"
     if absent:
         return f"absent: {', '.join(absent)}"
     return "every control asked is enforced, or partial as said above"

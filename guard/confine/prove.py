@@ -144,7 +144,8 @@ def _mismatch(claim: Claim, found: str, tried: Sequence[Tried]) -> str:
         done = [each.act for each in wrong if not each.allowed and each.outcome == "done"]
         refused = [each.act for each in tried if not each.allowed and each.outcome == "refused"]
         if claim.state == "absent":
-            told.append(("claimed absent, yet refused", refused))
+            # Other controls' filters refuse some of it as well; that is no promise kept.
+            told.append(("claimed absent, yet refused", refused if found == "enforced" else []))
         elif found == "absent":
             every = [each.act for each in tried if not each.allowed and each.outcome == "done"]
             told.append((f"claimed {claim.state}, yet nothing is refused", every))
@@ -281,6 +282,16 @@ def attempt(stage: acts.Stage, prefix: Sequence[str]) -> dict[str, int]:
     except (OSError, subprocess.TimeoutExpired) as error:
         raise NotStartedError(f"the acts could not be tried: {error}", "report this") from error
     if done.returncode != 0:
-        raise NotStartedError(done.stderr.strip() or f"the acts ended with {done.returncode}")
+        raise NotStartedError(_why(done.stderr) or f"the acts ended with {done.returncode}")
     results = json.loads(done.stdout)
     return {str(name): int(code) for name, code in results.items()}
+
+
+def _why(told: str) -> str:
+    """Pick the sentence that says why nothing was started out of the warnings before it."""
+    lines = told.strip().splitlines()
+    for at, line in enumerate(lines):
+        _, found, reason = line.partition("not started: ")
+        if found:
+            return "\n".join([reason, *lines[at + 1 :]])
+    return told.strip()

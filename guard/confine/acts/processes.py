@@ -11,7 +11,6 @@ import subprocess
 
 from . import Stage, Untried, allow, call, forbid, number, text
 
-
 # A struct iovec: one byte where nothing is mapped. The right is judged before the address; no bytes at all
 # would be a success that asks nobody.
 _ONE_BYTE = (4096).to_bytes(8, "little") + (1).to_bytes(8, "little")
