@@ -18,6 +18,8 @@ class _Line:
     k: int
     yes: str = ""
     no: str = ""
+    yes_far: int = 0
+    no_far: int = 0
 
 
 class Assembler:
@@ -49,6 +51,11 @@ class Assembler:
         """End with an answer."""
         self._lines.append(_Line(RETURN, action))
 
+    def place(self, program: bytes) -> None:
+        """Put a finished program here; every one of its ways must end in an answer."""
+        for code, yes, no, k in struct.iter_unpack("<HBBI", program):
+            self._lines.append(_Line(code, k, "", "", yes, no))
+
     def mark(self, label: str) -> None:
         """Let a label stand for the next instruction."""
         if label in self._labels:
@@ -68,8 +75,9 @@ class Assembler:
         """
         out = bytearray()
         for index, line in enumerate(self._lines):
-            yes, no = self._distance(index, line.yes), self._distance(index, line.no)
-            if line.code == GO:
+            yes = self._distance(index, line.yes) or line.yes_far
+            no = self._distance(index, line.no) or line.no_far
+            if line.code == GO and line.yes:
                 out += struct.pack("<HBBI", GO, 0, 0, yes)
                 continue
             if max(yes, no) > 255:

@@ -44,7 +44,7 @@ class Machine:
         name: as `uname -m` gives it.
         audit: AUDIT_ARCH_* of linux/audit.h.
         x32: whether a second table of calls hides behind `X32_BIT` of the number.
-        entries: AUDIT_ARCH_* by which the same kernel may be entered too, none of them with our numbers.
+        entries: AUDIT_ARCH_* by which the same kernel may be entered too, with other numbers.
     """
 
     name: str
@@ -62,6 +62,25 @@ MACHINES: Mapping[str, Machine] = {
     "i386": Machine("i386", AUDIT_ARCH_I386),
 }
 """The machines filters are made for; i386 only as the second entry of an x86_64 kernel."""
+
+I386_DIRECT: Mapping[str, int] = {
+    "sendmmsg": 345,
+    "socket": 359,
+    "socketpair": 360,
+    "setsockopt": 366,
+    "sendto": 369,
+    "sendmsg": 370,
+    "semget": 393,
+    "semctl": 394,
+    "shmget": 395,
+    "shmctl": 396,
+    "shmat": 397,
+    "msgget": 399,
+    "msgsnd": 400,
+    "msgrcv": 401,
+    "msgctl": 402,
+}
+"""Calls that i386 has twice: by these numbers, and inside socketcall and ipc, where libseccomp looks."""
 
 FIRST_COMMON = 424
 """From here on every architecture gives a call the same number (Linux 5.1)."""

@@ -85,6 +85,8 @@ def number(call: str, machine: str) -> int | None:
     """
     if call in seccomp.COMMON:
         return seccomp.COMMON[call]
+    if machine == "i386" and call in seccomp.I386_DIRECT:
+        return seccomp.I386_DIRECT[call]
     library_ = library()
     found: int = library_.resolve_syscall(getattr(library_.Arch, _TOKENS[machine]), call)
     return found if found >= 0 else None  # negative: known, but elsewhere
@@ -112,13 +114,27 @@ def build(values: Mapping[str, object], landlock: bool, machine: str) -> bytes:
         empty = bpf.Assembler()
         empty.answer(seccomp.RET_ALLOW)
         return empty.assemble()
-    program = _program(rules, machine, foreign=FOREIGN in rules)
+    program = _program(rules, machine)
+    if FOREIGN not in rules and machine == "x86_64":
+        program = _either(program, "i386", _program(rules, "i386"))
     if len(program) // 8 > seccomp.MAX_INSTRUCTIONS:
         raise PlanError(f"the filter has {len(program) // 8} instructions", "this is a defect of guard")
     return program
 
 
-def _program(rules: Sequence[Rule], machine: str, foreign: bool) -> bytes:
+def _either(program: bytes, machine: str, other: bytes) -> bytes:
+    """Return a program that gives calls of one machine to `other`, and all others to `program`."""
+    code = bpf.Assembler()
+    code.load(seccomp.DATA_ARCH)
+    code.jump(bpf.EQUAL, seccomp.MACHINES[machine].audit, no="first")
+    code.go("second")
+    code.mark("first")
+    code.place(program)
+    code.mark("second")
+    return code.assemble() + other
+
+
+def _program(rules: Sequence[Rule], machine: str) -> bytes:
     by_call: dict[str, list[Rule]] = {}
     for rule in rules:
         for call in rule.calls:
@@ -126,13 +142,14 @@ def _program(rules: Sequence[Rule], machine: str, foreign: bool) -> bytes:
     ours: dict[int, list[Rule]] = {}
     theirs: dict[str, list[Rule]] = {}
     for call, rows in by_call.items():
-        if call in seccomp.COMMON or not _can_say(rows):
+        # libseccomp's i386 adds socketcall and ipc by itself, with conditions on the wrong arguments.
+        if call in seccomp.COMMON or machine == "i386" or not _can_say(rows):
             nr = number(call, machine)
             if nr is not None:
                 ours[nr] = rows
         else:
             theirs[call] = rows
-    return _head(ours, machine, foreign, UNKNOWN in rules) + _tail(theirs, machine, foreign)
+    return _head(ours, machine, UNKNOWN in rules) + _tail(theirs, machine)
 
 
 def _can_say(rows: Sequence[Rule]) -> bool:
@@ -151,12 +168,12 @@ def _can_say(rows: Sequence[Rule]) -> bool:
 # The head -------------------------------------------------------------------------------------------------
 
 
-def _head(rows: Mapping[int, Sequence[Rule]], machine: str, foreign: bool, unknown: bool) -> bytes:
+def _head(rows: Mapping[int, Sequence[Rule]], machine: str, unknown: bool) -> bytes:
     about = seccomp.MACHINES[machine]
     code = bpf.Assembler()
     code.load(seccomp.DATA_ARCH)
     code.jump(bpf.EQUAL, about.audit, yes="native")
-    code.answer(FOREIGN.action if foreign else seccomp.RET_ALLOW)
+    code.answer(FOREIGN.action)
     code.mark("native")
     code.load(seccomp.DATA_NR)
     if about.x32:
@@ -226,11 +243,11 @@ def _test(code: bpf.Assembler, test: Test, otherwise: str) -> None:
 # libseccomp's part ---------------------------------------------------------------------------------------
 
 
-def _tail(rows: Mapping[str, Sequence[Rule]], machine: str, foreign: bool) -> bytes:
+def _tail(rows: Mapping[str, Sequence[Rule]], machine: str) -> bytes:
     pyseccomp = library()
     arch = getattr(pyseccomp.Arch, _TOKENS[machine])
     held = pyseccomp.SyscallFilter(pyseccomp.ALLOW)
-    held.set_attr(pyseccomp.Attr.ACT_BADARCH, pyseccomp.KILL_PROCESS if foreign else pyseccomp.ALLOW)
+    held.set_attr(pyseccomp.Attr.ACT_BADARCH, pyseccomp.KILL_PROCESS)
     if arch != pyseccomp.system_arch():
         held.add_arch(arch)
         held.remove_arch(pyseccomp.system_arch())

@@ -122,9 +122,10 @@ def _rule(
 
 
 FOREIGN = _rule(
-    FILTERED, "", RET_KILL_PROCESS, "32-bit and x32 calls have other numbers: a second way past every rule",
+    FILTERED, "", RET_KILL_PROCESS, "32-bit calls have other numbers: a second way past every rule",
     key="kernel.binary32",
 )  # fmt: skip
+"""x32 is always killed, and 32-bit ARM: only i386 gets a filter of its own where the key allows it."""
 UNKNOWN = _rule(
     FILTERED, "", ENOSYS, "a call newer than this table is unjudged; callers fall back as on an older kernel"
 )
@@ -182,6 +183,13 @@ RULES: tuple[Rule, ...] = (
           bits(2, 0o1000 | _OTHERS_WRITE), key="modes.world_writable", words="strip deny"),
     _rule(("world-writable",), "msgget", EPERM, "the umask does not hold for System V IPC",
           bits(1, 0o1000 | _OTHERS_WRITE), key="modes.world_writable", words="strip deny"),
+    # ipc of i386: the call's number and version, then the arguments.
+    _rule(("world-writable",), "ipc", EPERM, "the umask does not hold for System V IPC",
+          one_of(0, 2, 23, mask=0xFFFF), bits(3, 0o1000 | _OTHERS_WRITE),
+          key="modes.world_writable", words="strip deny"),
+    _rule(("world-writable",), "ipc", EPERM, "the umask does not hold for System V IPC",
+          one_of(0, 13, mask=0xFFFF), bits(2, 0o1000 | _OTHERS_WRITE),
+          key="modes.world_writable", words="strip deny"),
     _rule(("metadata", "world-writable", "kernel-surface"),
           "setxattr lsetxattr fsetxattr setxattrat removexattr lremovexattr fremovexattr removexattrat",
           EOPNOTSUPP, "an access list gives others rights past the mode; the name is behind a pointer",
@@ -287,6 +295,7 @@ RULES: tuple[Rule, ...] = (
           one_of(0, 2, 10), one_of(1, 1, mask=0xF), none_of(2, 0, 6)),
     _rule(SOCKETS, "socket", EPROTONOSUPPORT, "datagrams other than UDP and ping (UDP-Lite, L2TP)",
           one_of(0, 2, 10), one_of(1, 2, mask=0xF), none_of(2, 0, 17, 1, 58)),
+    _rule((*SOCKETS, "unix-sockets"), "socketcall", ENOSYS, "its arguments are behind a pointer (i386)"),
     # MSG_FASTOPEN. The option TCP_FASTOPEN_CONNECT may stay: it goes through connect(), where Landlock looks.
     _rule(("connect",), "sendto sendmmsg", EPERM, "connects without connect()", bits(3, 0x20000000)),
     _rule(("connect",), "sendmsg", EPERM, "connects without connect()", bits(2, 0x20000000)),

@@ -258,16 +258,23 @@ def test_strip_lets_an_installer_go_on_and_leaves_the_file_as_it_was(place):
     assert "EPERM" in in_child(act, program()) or "not permitted" in in_child(act, program())
 
 
-@pytest.mark.skipif(MACHINE != "x86_64", reason="other entries exist on x86-64 only")
-def test_the_32_bit_entry_kills(deny):
+_held = []
+
+
+def entry_of_i386():
+    """A function that makes a 32-bit call: number, two arguments."""
     code = mmap.mmap(-1, 4096, prot=mmap.PROT_READ | mmap.PROT_WRITE | mmap.PROT_EXEC)
     # push rbx; mov eax, edi; mov ebx, esi; mov ecx, edx; int 0x80; pop rbx; ret
     code.write(bytes.fromhex("53 89f8 89f3 89d1 cd80 5b c3"))
+    _held.append(code)  # the function lives as long as the memory
     start = ctypes.addressof(ctypes.c_char.from_buffer(code))
-    entry = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_int)(start)
+    return ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int, ctypes.c_uint, ctypes.c_int)(start)
 
+
+@pytest.mark.skipif(MACHINE != "x86_64", reason="other entries exist on x86-64 only")
+def test_the_32_bit_entry_kills(deny):
     def act():
-        return [entry(20, 0, 0), os.getpid()]  # getpid of i386
+        return [entry_of_i386()(20, 0, 0), os.getpid()]  # getpid of i386
 
     without = in_child(act)
     if isinstance(without, int) or without[0] != without[1]:
@@ -329,3 +336,24 @@ def test_programs_start_under_the_filter(deny):
         return subprocess.run([sys.executable, "-c", "print(6 * 7)"], capture_output=True, text=True).stdout
 
     assert in_child(act, deny) == "42\n"
+
+
+@pytest.mark.skipif(MACHINE != "x86_64", reason="other entries exist on x86-64 only")
+def test_where_32_bit_programs_are_allowed_their_calls_are_judged(place):
+    low = mmap.mmap(
+        -1, 4096, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | 0x40
+    )  # MAP_32BIT: i386 can point there
+    low.write(b"file\0")
+    path = ctypes.addressof(ctypes.c_char.from_buffer(low))
+
+    def act():
+        entry = entry_of_i386()
+        return [entry(15, path, 0o666), entry(15, path, 0o640), mode_of("file"), entry(359, 2, 1)]
+
+    without = in_child(act)
+    if isinstance(without, int):
+        pytest.skip("this kernel has no 32-bit entry")
+    assert without[:3] == [0, 0, 0o640]
+    allowed = program(**{"kernel.binary32": "allow"})
+    assert in_child(act, allowed)[:3] == [PERM, 0, 0o640]
+    assert in_child(lambda: call(0x40000000 | 39), allowed) == -1000 - signal.SIGSYS
