@@ -4,7 +4,6 @@
 console script of pip's would load `site` first, at a quarter of the launcher's whole time.
 """
 
-import os
 import sys
 
 
@@ -14,7 +13,7 @@ def main() -> int:
     if words[:1] == ["run"] and words[1:2] not in (["--help"], ["-h"]):
         from guard.confine.launch import main as launch
 
-        return launch(words[1:], [sys.executable, "-I", "-S", os.path.abspath(__file__)])
+        return launch(words[1:], [sys.executable, "-I", "-S", __file__])
     from guard.cli import main as full
 
     return full(words)

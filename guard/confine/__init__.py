@@ -4,11 +4,12 @@ This file is what a start takes over from its caller: environment, home, descrip
 """
 
 import _signal
-import os
+import posix as os
 import pwd
 import sys
 
 from guard import kernel
+from guard.kernel import decode, encode, real_path
 
 
 def environment_block() -> "dict[bytes, bytes]":
@@ -17,7 +18,7 @@ def environment_block() -> "dict[bytes, bytes]":
         with open("/proc/self/environ", "rb") as block:
             return _parse_environment(block.read())
     except OSError:
-        return dict(os.environb)
+        return {**os.environ}
 
 
 def _parse_environment(block: bytes) -> "dict[bytes, bytes]":
@@ -46,11 +47,11 @@ def homes(environment: "dict[bytes, bytes]", uid: int) -> "tuple[str, tuple[str,
     password database; both count for what is denied.
     """
     try:
-        listed = os.path.realpath(pwd.getpwuid(uid).pw_dir)
+        listed = real_path(pwd.getpwuid(uid).pw_dir)
     except KeyError:
         listed = ""
-    named = os.fsdecode(environment.get(b"HOME", b""))
-    real = os.path.realpath(named) if named.startswith("/") else ""
+    named = decode(environment.get(b"HOME", b""))
+    real = real_path(named) if named.startswith("/") else ""
     usable = []
     for path in dict.fromkeys((real, listed)):
         if not path or path == "/":
@@ -76,17 +77,20 @@ def find_program(name: str, path: bytes, cwd: str) -> str:
     if "/" in name:
         candidates = [name]
     else:
-        candidates = [f"{os.fsdecode(part) or '.'}/{name}" for part in path.split(b":")]
-    found = ""
+        candidates = [f"{decode(part) or '.'}/{name}" for part in path.split(b":")]
+    found, why = "", "Permission denied"
     for candidate in candidates:
-        if os.path.isfile(candidate):
+        try:
+            kind = os.stat(candidate).st_mode & 0o170000
+        except OSError:
+            continue
+        if kind == 0o100000:
             if os.access(candidate, os.X_OK):
                 return candidate
             found = found or candidate
-        elif os.path.exists(candidate) and "/" in name:
-            found = candidate
+        elif "/" in name:
+            found, why = candidate, "Is a directory" if kind == 0o040000 else why
     if found:
-        why = "Is a directory" if os.path.isdir(found) else "Permission denied"
         sys.stderr.write(f"guard: {name}: {why}\n")
         raise SystemExit(126)
     sys.stderr.write(f"guard: {name}: command not found\n")
@@ -111,7 +115,7 @@ def keep_pipes(command: "list[str]", environment: "dict[bytes, bytes]") -> None:
     named = [word.rpartition("/")[2] for word in command if word.startswith(("/dev/fd/", "/proc/self/fd/"))]
     for word in environment.get(b"MAKEFLAGS", b"").split():
         if word.startswith((b"--jobserver-auth=", b"--jobserver-fds=")):
-            named += os.fsdecode(word.partition(b"=")[2]).split(",")
+            named += decode(word.partition(b"=")[2]).split(",")
     for text in named:
         if text.isdigit() and int(text) > 2:
             try:
@@ -129,7 +133,7 @@ class Globs:
     """
 
     def __init__(self, globs: "list[str]") -> None:
-        encoded = [os.fsencode(glob) for glob in globs]
+        encoded = [encode(glob) for glob in globs]
         self._exact = {glob for glob in encoded if b"*" not in glob}
         self._starts = tuple(glob[:-1] for glob in encoded if glob.find(b"*") == len(glob) - 1)
         self._others = [glob for glob in encoded if -1 < glob.find(b"*") < len(glob) - 1]

@@ -9,13 +9,14 @@ tell what holds, and refuse if that is too little; write the event; umask, limit
 capabilities; seccomp; exec. Whatever fails before exec ends with 125 and nothing started.
 """
 
-import os
+import gc
+import posix as os
 import pwd
 import sys
 
 from guard import confine, kernel
 from guard.confine import places, state
-from guard.kernel import landlock
+from guard.kernel import basename, decode, encode, landlock, real_path
 from guard.redact import program_name, withhold
 
 SITE = "/etc/guard"
@@ -50,6 +51,7 @@ def main(argv: "list[str]", start: "list[str]") -> int:
     Returns:
         An exit code when nothing was started; on success the process becomes the command.
     """
+    gc.disable()  # nothing here lives long enough
     launch = Launch(start)
     try:
         return launch.run(argv)
@@ -57,7 +59,7 @@ def main(argv: "list[str]", start: "list[str]") -> int:
         where = f"{error.filename}: " if error.filename else ""
         return launch.refused(f"{where}{error.strerror or error}", "")
     except Exception as error:  # noqa: BLE001 - fail closed: whatever went wrong, nothing has started
-        if os.environ.get("GUARD_DEBUG"):
+        if b"GUARD_DEBUG" in os.environ:
             raise
         return launch.refused(str(error) or type(error).__name__, getattr(error, "control", ""))
 
@@ -88,8 +90,8 @@ class Options:
         self.audit = False
         self.project_policy = True
         self.environment_fd = -1
-        self.state = os.fsdecode(environment.get(b"GUARD_STATE_DIR", b"")) or state.default_state(uid)
-        self.config = os.fsdecode(environment.get(b"GUARD_CONFIG_DIR", b"")) or SITE
+        self.state = decode(environment.get(b"GUARD_STATE_DIR", b"")) or state.default_state(uid)
+        self.config = decode(environment.get(b"GUARD_CONFIG_DIR", b"")) or SITE
 
     def parse(self, argv: "list[str]") -> None:
         """Read the arguments after `run`.
@@ -125,7 +127,7 @@ class Options:
         if not rest or not rest[0]:
             raise _error("usage", "no command given", USAGE)
         self.command = rest
-        self.state, self.config = os.path.abspath(self.state), os.path.abspath(self.config)
+        self.state, self.config = _absolute(self.state), _absolute(self.config)
 
     def _take(self, name: str, value: str) -> None:
         if name == "--policy":
@@ -151,10 +153,10 @@ class Options:
     def harness(self) -> str:
         """The harness that the command starts, by its name; empty for any other program."""
         for word in self.command[:2]:
-            found = HARNESSES.get(os.path.basename(word))
+            found = HARNESSES.get(basename(word))
             if found:
                 return found
-            if os.path.basename(self.command[0]) not in ("node", "bun", "deno", "npx", "uvx"):
+            if basename(self.command[0]) not in ("node", "bun", "deno", "npx", "uvx"):
                 break
         return ""
 
@@ -238,7 +240,7 @@ class Launch:
     def _look_around(self) -> None:
         """Find out where we are: working directory, home, projects, site."""
         options = self.options
-        if os.path.exists(SITE + "/site.toml"):
+        if state.exists(SITE + "/site.toml"):
             options.config = SITE  # root's floor: nothing named elsewhere replaces it
         try:
             self.cwd = os.getcwd()
@@ -248,7 +250,7 @@ class Launch:
         forbidden = self._own()
         found = []
         for name in options.projects:
-            path = os.path.realpath(name)
+            path = real_path(name)
             try:
                 places.check_project(path, self.homes, forbidden, self.uid)
             except places.Unfit as error:
@@ -268,13 +270,13 @@ class Launch:
 
     def _own(self) -> "tuple[str, ...]":
         places_ = (self.options.state, self.options.config, SITE, "/var/lib/guard")
-        return tuple(dict.fromkeys(os.path.realpath(path) for path in places_))
+        return tuple(dict.fromkeys(real_path(path) for path in places_))
 
     def _check_roots(self, roots: "list[str]") -> None:
         if not roots:
             return
         variables = self._variables()
-        tops = [os.path.realpath(path) for root in roots for path in places.expand(root, variables)]
+        tops = [real_path(path) for root in roots for path in places.expand(root, variables)]
         kept = tuple(path for path in self.projects if any(places.is_below(path, top) for top in tops))
         for path in self.projects:
             if path not in kept:
@@ -304,7 +306,7 @@ class Launch:
         options = self.options
         abi, why = landlock.abi()
         layer = self.projects[0] if self.projects and options.project_policy else ""
-        named = os.path.abspath(options.policy) if "/" in options.policy else options.policy
+        named = _absolute(options.policy) if "/" in options.policy else options.policy
         request = (
             named, self.harness, layer, self.home, self.uid, tuple(sorted({os.getegid(), *os.getgroups()})),
             options.config, options.state, abi, why, kernel.MACHINE, os.uname().nodename,
@@ -364,9 +366,7 @@ class Launch:
             return None
         ruleset = landlock.Ruleset(plan["abi"], plan["handled_fs"], plan["handled_net"], plan["scoped"])
         if plan["fs"]:
-            for fd, access, is_directory in held.rules(masked):
-                ruleset.allow_path(fd, access, is_directory)
-                os.close(fd)
+            held.grant(ruleset, masked)
         for port, access in plan["ports"]:
             ruleset.allow_port(port, access)
         return ruleset
@@ -408,7 +408,7 @@ class Launch:
         drop, keep = confine.Globs(plan["env_drop"]), confine.Globs(plan["env_keep"])
         child = {name: value for name, value in self.environment.items() if not drop.match(name) or keep.match(name)}
         if self.tmp:
-            child[b"TMPDIR"] = os.fsencode(self.tmp.path)
+            child[b"TMPDIR"] = encode(self.tmp.path)
         child[b"GUARD_SESSION"] = self.id.encode()
         child[b"GUARD_POLICY"] = plan["policy"].encode()
         return child
@@ -534,6 +534,14 @@ def _lower_limit(number: int, value: int) -> None:
     if hard != resource.RLIM_INFINITY:
         value = min(value, hard)
     resource.setrlimit(number, (value, value))
+
+
+def _absolute(path: str) -> str:
+    if path.startswith("/") and "/." not in path and "//" not in path:
+        return path
+    from os.path import abspath
+
+    return abspath(path)
 
 
 def _sandboxed() -> bool:

@@ -9,9 +9,9 @@ A symbolic link is never followed below a place that a confined tree may write, 
 siblings are listed: `~/x -> /` must widen nothing.
 """
 
-import os
+import posix as os
 
-from guard.kernel import O_PATH, landlock, open_beneath
+from guard.kernel import O_PATH, basename, decode, dirname, landlock, open_beneath, real_path
 
 
 class Unfit(Exception):
@@ -65,10 +65,10 @@ def find_project(cwd: str, homes: "tuple[str, ...]", forbidden: "tuple[str, ...]
                 # A submodule's git directory lies in its superproject, which then is the project.
                 above = read_line(gate).partition("gitdir: ")[2]
                 if above and "/modules/" in above:
-                    at = os.path.dirname(at)
+                    at = dirname(at)
                     continue
             break
-        at = os.path.dirname(at)
+        at = dirname(at)
     for candidate in (found, cwd):
         if candidate is not None:
             try:
@@ -113,7 +113,7 @@ def read_line(path: str) -> str:
     try:
         if os.fstat(fd).st_mode & 0o170000 != 0o100000:
             return ""
-        return os.fsdecode(os.read(fd, 4096)).partition("\n")[0]
+        return decode(os.read(fd, 4096)).partition("\n")[0]
     finally:
         os.close(fd)
 
@@ -127,15 +127,16 @@ def worktree_common(project: str) -> "str | None":
     named = read_line(project + "/.git").partition("gitdir: ")[2]
     if not named:
         return None
-    private = os.path.realpath(os.path.join(project, named))
-    common, middle = os.path.dirname(os.path.dirname(private)), os.path.basename(os.path.dirname(private))
+    private = real_path(named if named.startswith("/") else f"{project}/{named}")
+    common, middle = dirname(dirname(private)), basename(dirname(private))
     if middle != "worktrees" or is_below(private, project):
         return None
-    if os.path.realpath(read_line(private + "/gitdir")) != project + "/.git":
+    if real_path(read_line(private + "/gitdir")) != project + "/.git":
         return None
-    if os.path.realpath(os.path.join(private, read_line(private + "/commondir"))) != common:
+    back = read_line(private + "/commondir")
+    if real_path(f"{private}/{back}" if not back.startswith("/") else back) != common:
         return None
-    return common if os.path.isdir(common + "/objects") and os.path.isdir(common + "/refs") else None
+    return common if _kind(common + "/objects") == _kind(common + "/refs") == _DIRECTORY else None
 
 
 _FORMAT, _DIRECTORY, _FILE, _LINK = 0o170000, 0o040000, 0o100000, 0o120000
@@ -210,7 +211,7 @@ class Places:
         for path in (*homes, *projects):
             while path not in ancestors:
                 ancestors.add(path)
-                path = os.path.dirname(path)
+                path = dirname(path)
         for pattern in deny:
             for path in expand(pattern, everywhere):
                 self._deny(path, ancestors)
@@ -251,10 +252,10 @@ class Places:
             if not (target + "/").startswith(self._written) or target in self.shields or _kind(target) == _LINK:
                 continue
             self.shields.append(target)
-            above = os.path.dirname(target)
+            above = dirname(target)
             while (above + "/").startswith(self._written) and above not in self._tops and above not in self.anchors:
                 self.anchors.append(above)
-                above = os.path.dirname(above)
+                above = dirname(above)
 
     def _kind(self, path: str) -> int:
         """`_kind`, asking the file system once a directory for all that a home does not have."""
@@ -282,28 +283,24 @@ class Places:
             above = self._real(parent or "/")
             known = f"{above}/{name}" if above != "/" else "/" + name
             if self._kind(known) == _LINK:
-                known = os.path.realpath(known)
+                known = real_path(known)
             self._known[path] = known
         return known
 
-    def rules(self, masked: bool) -> "list[tuple[int, int, bool]]":
-        """Open what the session may reach.
+    def grant(self, ruleset: "landlock.Ruleset", masked: bool) -> None:
+        """Put into a ruleset what the session may reach.
 
         Args:
-            masked: whether the hidden places really are hidden by mounts; open only after those.
-
-        Returns:
-            (descriptor, rights, is a directory) for `Ruleset.allow_path`; the caller closes the descriptors.
+            ruleset: where the rules go.
+            masked: whether the hidden places really are hidden by mounts; grant only after those.
         """
-        opened: "list[tuple[int, int, bool]]" = []
         for path, access in self._grants:
             if path.startswith("/dev/") and path.endswith("*"):
-                self._open_devices(path[:-1], access, opened)
+                self._grant_devices(path[:-1], access, ruleset)
             else:
-                self._grant(path, access, masked, opened)
-        return opened
+                self._grant(path, access, masked, ruleset)
 
-    def _open_devices(self, prefix: str, access: int, opened: "list[tuple[int, int, bool]]") -> None:
+    def _grant_devices(self, prefix: str, access: int, ruleset: "landlock.Ruleset") -> None:
         parent, _, start = prefix.rpartition("/")
         try:
             names = os.listdir(parent)
@@ -315,7 +312,8 @@ class Places:
                     fd = os.open(f"{parent}/{name}", O_PATH | os.O_NOFOLLOW)
                 except OSError:
                     continue
-                opened.append((fd, access, os.fstat(fd).st_mode & _FORMAT == _DIRECTORY))
+                ruleset.allow_path(fd, access)
+                os.close(fd)
 
     def _open(self, path: str) -> "tuple[int, str]":
         """Open a granted place; returns the descriptor and the place's real path.
@@ -329,9 +327,9 @@ class Places:
             real = self._real(above) + path[len(above) :]
             return open_beneath(real), real
         fd = os.open(path, O_PATH)
-        return fd, os.readlink(f"/proc/self/fd/{fd}") if _kind("/proc/self/fd") else os.path.realpath(path)
+        return fd, os.readlink(f"/proc/self/fd/{fd}") if _kind("/proc/self/fd") else real_path(path)
 
-    def _grant(self, path: str, access: int, masked: bool, opened: "list[tuple[int, int, bool]]") -> None:
+    def _grant(self, path: str, access: int, masked: bool, ruleset: "landlock.Ruleset") -> None:
         try:
             fd, real = self._open(path)
         except OSError as error:
@@ -349,11 +347,12 @@ class Places:
         if own and not writes:
             own = None
         if not denied and not own:
-            opened.append((fd, access, os.fstat(fd).st_mode & _FORMAT == _DIRECTORY))
+            ruleset.allow_path(fd, access)
+            os.close(fd)
             return
         if writes and denied:
             self.notes.append(f"{path}: nothing new can be made beside the denied places in it")
-        self._siblings(fd, denied or {}, own or {}, access, masked, opened)
+        self._siblings(fd, denied or {}, own or {}, access, masked, ruleset)
 
     def _any_exists(self, path: str, node: "Denied") -> bool:
         return any(
@@ -369,34 +368,36 @@ class Places:
         own: "Denied",
         access: int,
         masked: bool,
-        opened: "list[tuple[int, int, bool]]",
+        ruleset: "landlock.Ruleset",
     ) -> None:
         """Grant everything in a directory but the denied; `fd` is used up."""
         if masked:
             # The list of names: with the denied places hidden, it shows nothing of what is in them.
-            opened.append((os.dup(fd), access & landlock.READ_DIR, True))
+            ruleset.allow_path(fd, access & landlock.READ_DIR, True)
         try:
             listing = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=fd)
         except OSError:
             os.close(fd)
             return
+        openat, close, allow = os.open, os.close, ruleset.allow_path
         with os.scandir(listing) as entries:
             for entry in entries:
                 name = entry.name
                 below, kept = denied.get(name), own.get(name)
-                if (below and "" in below) or (kept and "" in kept) or entry.is_symlink():
+                if entry.is_symlink() or (below and "" in below) or (kept and "" in kept):
                     continue
                 try:
-                    inner = os.open(name, O_PATH | os.O_NOFOLLOW, dir_fd=fd)
+                    inner = openat(name, O_PATH | os.O_NOFOLLOW, dir_fd=fd)
                 except OSError:
                     continue
                 is_directory = entry.is_dir(follow_symlinks=False)
                 if (below or kept) and is_directory:
-                    self._siblings(inner, below or {}, kept or {}, access, masked, opened)
+                    self._siblings(inner, below or {}, kept or {}, access, masked, ruleset)
                 else:
-                    opened.append((inner, access, is_directory))
-        os.close(listing)
-        os.close(fd)
+                    allow(inner, access, is_directory)
+                    close(inner)
+        close(listing)
+        close(fd)
 
 
 def _plant(tree: "Denied", path: str) -> None:

@@ -8,12 +8,13 @@ policy makes so: a session whose state cannot be written still starts confined.
 import errno
 import fcntl
 import marshal
-import os
+import posix as os
 import sys
 import time
 from binascii import crc32
 
 from guard import __version__
+from guard.kernel import dirname, real_path
 from guard.redact import Redacted, program_name, withhold
 
 SPOOL = "events.jsonl"
@@ -44,7 +45,7 @@ def distrust(path: str, uid: int) -> str:
         uid: the user besides root who may own and write it.
     """
     owners = (*root_ids(), uid)
-    at = os.path.realpath(path)
+    at = real_path(path)
     while True:
         try:
             status = os.stat(at)
@@ -56,7 +57,7 @@ def distrust(path: str, uid: int) -> str:
             return f"{at} belongs to user {status.st_uid}"
         if at == "/":
             return ""
-        at = os.path.dirname(at)
+        at = dirname(at)
 
 
 def prepare_state(path: str, uid: int) -> None:
@@ -71,10 +72,16 @@ def prepare_state(path: str, uid: int) -> None:
     except FileExistsError:
         pass
     except FileNotFoundError:
-        os.makedirs(path, 0o755 if uid == 0 else 0o700)
+        _make_directories(path)
     reason = distrust(path, uid)
     if reason:
         raise OSError(errno.EPERM, reason, path)
+
+
+def _make_directories(path: str) -> None:
+    from os import makedirs
+
+    makedirs(path, 0o755 if os.geteuid() == 0 else 0o700)
 
 
 def new_id() -> str:
@@ -93,6 +100,15 @@ Request = tuple
 _ABI = 8  # where a request holds the Landlock ABI
 
 
+def exists(path: str) -> bool:
+    """Whether a path leads to something that can be seen."""
+    try:
+        os.stat(path)
+    except OSError:
+        return False
+    return True
+
+
 def find_plan(request: "Request", state: str, config: str) -> "Plan":
     """The plan for a start: the one at hand if it is fresh and may be trusted, else one made now.
 
@@ -105,7 +121,7 @@ def find_plan(request: "Request", state: str, config: str) -> "Plan":
     Raises:
         ControlError: no plan can be made; the sentence is the compiler's.
     """
-    site = os.path.exists(config + "/site.toml")
+    site = exists(config + "/site.toml")
     name = f"{crc32(repr(request).encode('utf-8', 'replace')):08x}.plan"
     shelves = ["/var/lib/guard/plans"] if site else [state + "/plans"]
     for shelf in shelves:
@@ -158,7 +174,7 @@ def is_fresh(plan: "Plan") -> bool:
 
 def _read_plan(path: str, owner: int) -> "Plan | None":
     """A plan from disk, if nobody but its owner and root can have written it."""
-    if distrust(os.path.dirname(path), owner):
+    if distrust(dirname(path), owner):
         return None
     try:
         fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -178,8 +194,8 @@ def _keep_plan(shelf: str, name: str, content: bytes) -> None:
     """Keep a plan for the next start; where that is not possible the next start makes its own."""
     part = f"{shelf}/.{name}.{os.getpid()}"
     try:
-        if not os.path.isdir(shelf):
-            os.makedirs(shelf, 0o755 if os.geteuid() == 0 else 0o700)
+        if not exists(shelf):
+            _make_directories(shelf)
         fd = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
     except OSError:
         return
@@ -212,11 +228,11 @@ def _make_plan(request: "Request") -> bytes:
 
     from guard.errors import ControlError
 
-    library = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    library = dirname(dirname(__file__))
     code = "import sys; sys.path.insert(0, sys.argv.pop(1)); from guard.policy.prepare import main; sys.exit(main())"
     try:
         made = subprocess.run(  # noqa: S603 - our own interpreter and code
-            [sys.executable, "-I", "-c", code, os.path.dirname(library)],
+            [sys.executable, "-I", "-c", code, dirname(library)],
             input=marshal.dumps(request),
             capture_output=True,
             timeout=60,
@@ -230,70 +246,50 @@ def _make_plan(request: "Request") -> bytes:
 
 
 class PrivateTmp:
-    """A session's own temporary directory, kept as long as its tree lives.
+    """A session's own temporary directory, `{base}/guard-UID/NAME`, kept as long as its tree lives.
 
-    The directory is `{base}/guard-UID/NAME/tmp`; a lock on `{base}/guard-UID/NAME/lock` is inherited by the
-    tree, so that the next session can tell whether anything of it is still there.
+    A lock on the directory itself is inherited by the tree, so that the next session can tell whether
+    anything of it is still there.
 
     Args:
         base: the site's directory for temporary files.
         uid: the user.
+
+    Attributes:
+        path: the directory.
 
     Raises:
         OSError: it cannot be made.
     """
 
     def __init__(self, base: str, uid: int) -> None:
-        base = os.path.realpath(base)
-        self._shelf = self._find_shelf(base, uid)
-        self.home = ""
-        for _ in range(8):
+        self._shelf = _find_shelf(real_path(base), uid)
+        while True:
             name = "".join(_ALPHABET[byte & 31] for byte in os.urandom(8))
-            self.home = f"{self._shelf}/{name}"
+            self.path = f"{self._shelf}/{name}"
             try:
-                os.mkdir(self.home, 0o700)
+                os.mkdir(self.path, 0o700)
                 break
             except FileExistsError:
                 continue
         try:
-            lock = os.open(self.home + "/lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+            held = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
             # High, where no shell script expects to find a free number.
-            self.lock = fcntl.fcntl(lock, fcntl.F_DUPFD_CLOEXEC, 200)
-            os.close(lock)
-            fcntl.flock(self.lock, fcntl.LOCK_EX)
-            self.path = self.home + "/tmp"  # noqa: S108 - private, just made
-            os.mkdir(self.path, 0o700)
+            self._lock = fcntl.fcntl(held, fcntl.F_DUPFD_CLOEXEC, 200)
+            os.close(held)
+            fcntl.flock(self._lock, fcntl.LOCK_EX)
         except OSError:
             self.remove()
             raise
 
-    @staticmethod
-    def _find_shelf(base: str, uid: int) -> str:
-        shelf = f"{base}/guard-{uid}"
-        try:
-            os.mkdir(shelf, 0o700)
-        except FileExistsError:
-            status = os.lstat(shelf)
-            if status.st_uid != uid or status.st_mode & 0o170077 != 0o040000:
-                # Somebody else took the name: go on without him, under a name nobody can foresee.
-                shelf = f"{base}/guard-{uid}-{os.urandom(8).hex()}"
-                os.mkdir(shelf, 0o700)
-        return shelf
-
     def inherit(self) -> None:
         """Let the lock pass into the tree."""
-        os.set_inheritable(self.lock, True)
+        os.set_inheritable(self._lock, True)
 
     def remove(self) -> None:
         """Take the empty directory away again: nothing was started in it."""
-        for path in ("tmp", "lock"):
-            try:
-                full = f"{self.home}/{path}"
-                os.rmdir(full) if path == "tmp" else os.unlink(full)
-            except OSError:
-                continue
         try:
-            os.rmdir(self.home)
+            os.rmdir(self.path)
         except OSError:
             return
 
@@ -303,15 +299,13 @@ class PrivateTmp:
         Dead is a session whose lock is free and whose directory no process of the user names in its
         environment: a daemon may have closed the descriptor it inherited.
         """
-        try:
-            names = [name for name in os.listdir(self._shelf) if f"{self._shelf}/{name}" != self.home]
-        except OSError:
-            return
         free = []
-        for name in names:
-            path = f"{self._shelf}/{name}/lock"
+        for name in os.listdir(self._shelf):
+            path = f"{self._shelf}/{name}"
+            if path == self.path:
+                continue
             try:
-                fd = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+                fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
             except OSError:
                 continue
             try:
@@ -322,18 +316,30 @@ class PrivateTmp:
         if not free:
             return
         child = os.fork()
-        if child:
-            os.waitpid(child, 0)
-            for _, fd in free:
-                os.close(fd)
-            return
-        try:
-            if os.fork() == 0:
-                from guard.confine import sweep
+        if child == 0:
+            try:
+                if os.fork() == 0:
+                    from guard.confine import sweep
 
-                sweep.remove_dead(self._shelf, [name for name, _ in free], {fd for _, fd in free})
-        finally:
-            os._exit(0)
+                    sweep.remove_dead(self._shelf, [name for name, _ in free], {fd for _, fd in free})
+            finally:
+                os._exit(0)
+        os.waitpid(child, 0)
+        for _, fd in free:
+            os.close(fd)
+
+
+def _find_shelf(base: str, uid: int) -> str:
+    shelf = f"{base}/guard-{uid}"
+    try:
+        os.mkdir(shelf, 0o700)
+    except FileExistsError:
+        status = os.lstat(shelf)
+        if status.st_uid != uid or status.st_mode & 0o170077 != 0o040000:
+            # Somebody else took the name: go on without him, under a name nobody can foresee.
+            shelf = f"{base}/guard-{uid}-{os.urandom(8).hex()}"
+            os.mkdir(shelf, 0o700)
+    return shelf
 
 
 class Spool:

@@ -4,10 +4,10 @@ Deliberately absent: a way to take rights back, or to subtract a path from a gra
 neither; what a policy denies inside a grant is arranged by `guard.confine.places`.
 """
 
-import os
+import posix as os
 import sys
 
-from guard.kernel import syscall
+from guard.kernel import NUMBERS, failure, libc_syscall, syscall
 
 # linux/landlock.h, file system rights.
 EXECUTE, WRITE_FILE, READ_FILE, READ_DIR = 1 << 0, 1 << 1, 1 << 2, 1 << 3
@@ -29,6 +29,7 @@ CHANGES = (
 
 _RULE_PATH_BENEATH, _RULE_NET_PORT = 1, 2
 _CREATE_RULESET_VERSION = 1
+_ADD_RULE = NUMBERS["landlock_add_rule"]
 
 
 def abi() -> "tuple[int, int]":
@@ -76,7 +77,9 @@ class Ruleset:
         access &= self._fs if is_directory else self._fs & ON_FILES
         if access:
             rule = access.to_bytes(8, sys.byteorder) + fd.to_bytes(4, sys.byteorder)
-            syscall("landlock_add_rule", self._fd, _RULE_PATH_BENEATH, rule, 0)
+            # A home can have thousands of entries: straight to the call.
+            if libc_syscall(_ADD_RULE, self._fd, _RULE_PATH_BENEATH, rule, 0) < 0:
+                raise failure("landlock_add_rule")
 
     def allow_port(self, port: int, access: int) -> None:
         """Grant BIND_TCP or CONNECT_TCP on one port, whatever the address."""
