@@ -185,7 +185,11 @@ def _syntax(file: str, text: str, message: str) -> PolicyError:
     match = re.search(r" \(at (?:line (\d+), column (\d+)|end of document)\)$", message)
     lines = Positions(text)
     if match is None:
-        return caret(file, lines.line(1), 1, 1, f"is not TOML: {message}")
+        # int() refuses numbers of more than 4300 digits (CVE-2020-10735), and tomllib lets that through.
+        digits = re.search(r"[0-9_]{4000}", text)
+        line, column = lines.line_column(digits.start() if digits else 0)
+        what = "a number of thousands of digits" if digits else message
+        return caret(file, lines.line(line), line, column, f"is not TOML: {what}")
     if match.group(1):
         line, column = int(match.group(1)), int(match.group(2))
     else:
