@@ -56,7 +56,7 @@ def as_user(account: Account, work: Callable[[], object], cwd: Path) -> object:
             os.chdir(cwd)
             with os.fdopen(write, "w") as pipe:
                 json.dump(work(), pipe)
-        except BaseException as error:
+        except BaseException as error:  # noqa: BLE001 - the child ends here whatever it is
             print(f"bench: {error!r}", file=sys.stderr)
             os._exit(1)
         os._exit(0)
@@ -83,7 +83,10 @@ def codex() -> str | None:
 def table(rows: list[tuple[str, ...]]) -> str:
     """Rows of text, aligned."""
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    return "\n".join(
-        "  ".join(cell.ljust(width) if not at else cell.rjust(width) for at, (cell, width) in enumerate(zip(row, widths, strict=True)))
-        for row in rows
-    )  # fmt: skip
+    return "\n".join("  ".join(_aligned(row, widths)) for row in rows)
+
+
+def _aligned(row: tuple[str, ...], widths: list[int]) -> list[str]:
+    return [
+        cell.rjust(width) if at else cell.ljust(width) for at, (cell, width) in enumerate(zip(row, widths, strict=True))
+    ]

@@ -23,7 +23,10 @@ ROUNDS = int(os.environ.get("GUARD_BENCH_ROUNDS", "100"))
 
 def candidates() -> dict[str, list[str]]:
     """The command lines compared; a peer that is not installed is left out and said."""
-    found = {"bare exec": ["/bin/true"], "guard run": [GUARD, "run", "--policy", "login-node", "--", "/bin/true"]}
+    found = {
+        "bare exec": ["/bin/true"],
+        "guard run": [GUARD, "run", "--policy", "login-node", "--", "/bin/true"],
+    }
     binds = ["--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc"]
     for name, command in {
         "bwrap": ["bwrap", *binds, "--", "/bin/true"],

@@ -61,7 +61,7 @@ class Account:
         *,
         cwd: Path | str | None = None,
         env: Mapping[str, str] | None = None,
-        input: str | bytes | None = None,  # noqa: A002 - subprocess's own word
+        input: str | bytes | None = None,
         timeout: float = 60,
         **more: object,
     ) -> subprocess.CompletedProcess[str]:
@@ -143,7 +143,11 @@ class _Accounts:
         for account in self._made:
             end_processes_of(account.uid)
             subprocess.run(["userdel", "-rf", account.name], check=False, capture_output=True)
-            for left in (account.state.parent, Path(f"/var/tmp/guard-{account.uid}"), Path(f"/tmp/guard-{account.uid}")):
+            for left in (
+                account.state.parent,
+                Path(f"/var/tmp/guard-{account.uid}"),
+                Path(f"/tmp/guard-{account.uid}"),
+            ):
                 shutil.rmtree(left, ignore_errors=True)
 
 

@@ -3,7 +3,7 @@
 This file is what a start takes over from its caller: environment, home, descriptors, signals.
 """
 
-import _signal
+import _signal  # type: ignore[import-not-found] # `signal` would load `enum`
 import posix as os
 import pwd
 import sys
@@ -23,7 +23,7 @@ def environment_block() -> "dict[bytes, bytes]":
 
 def _parse_environment(block: bytes) -> "dict[bytes, bytes]":
     pairs = (entry.partition(b"=") for entry in block.split(b"\0") if entry)
-    environment: "dict[bytes, bytes]" = {}
+    environment: dict[bytes, bytes] = {}
     for name, equals, value in pairs:
         if equals and name:
             environment.setdefault(name, value)  # getenv(3) finds the first
@@ -31,6 +31,7 @@ def _parse_environment(block: bytes) -> "dict[bytes, bytes]":
 
 
 def environment_from(fd: int) -> "dict[bytes, bytes]":
+    """Read the environment that a start before this one left behind a descriptor."""
     try:
         with open(fd, "rb") as block:
             return _parse_environment(block.read())
@@ -74,10 +75,7 @@ def find_program(name: str, path: bytes, cwd: str) -> str:
     Raises:
         SystemExit: 127 where there is none, 126 where it is not executable, said as a shell says it.
     """
-    if "/" in name:
-        candidates = [name]
-    else:
-        candidates = [f"{decode(part) or '.'}/{name}" for part in path.split(b":")]
+    candidates = [name] if "/" in name else [f"{decode(part) or '.'}/{name}" for part in path.split(b":")]
     found, why = "", "Permission denied"
     for candidate in candidates:
         try:

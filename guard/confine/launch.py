@@ -33,12 +33,18 @@ CONTROLS = (
     "files", "metadata", "world-writable", "setuid", "bind", "connect", "unix-sockets", "pipe-to-shell",
     "processes", "kernel-surface", "limits",
 )  # fmt: skip
+TYPE_CHECKING = False  # `typing` costs more than all the rest here
+if TYPE_CHECKING:
+    from typing import Any
+else:
+    Any = object
+
 USAGE = """\
 usage: guard run [--policy NAME|PATH] [--project DIR]... [--audit] [--require CONTROL,...|all]
                  [--session LABEL] [--no-project-policy] [--state DIR] [--config DIR] -- CMD ARG..."""
 # What the dynamic loader and libc take orders from: our own interpreter is started again without it.
 _LOADER = (b"LD_", b"GLIBC_TUNABLES", b"GCONV_PATH", b"LOCPATH", b"MALLOC_")
-Plan = dict
+Plan = dict[str, Any]  # guard.policy.plan describes it
 
 
 def main(argv: "list[str]", start: "list[str]") -> int:
@@ -58,7 +64,7 @@ def main(argv: "list[str]", start: "list[str]") -> int:
     except OSError as error:
         where = f"{error.filename}: " if error.filename else ""
         return launch.refused(f"{where}{error.strerror or error}", "")
-    except Exception as error:  # noqa: BLE001 - fail closed: whatever went wrong, nothing has started
+    except Exception as error:
         if b"GUARD_DEBUG" in os.environ:
             raise
         return launch.refused(str(error) or type(error).__name__, getattr(error, "control", ""))
@@ -82,10 +88,10 @@ class Options:
     """
 
     def __init__(self, environment: "dict[bytes, bytes]", uid: int) -> None:
-        self.command: "list[str]" = []
+        self.command: list[str] = []
         self.policy = ""
-        self.projects: "list[str]" = []
-        self.required: "list[str]" = []
+        self.projects: list[str] = []
+        self.required: list[str] = []
         self.label = ""
         self.audit = False
         self.project_policy = True
@@ -177,14 +183,14 @@ class Launch:
         self.id = state.new_id()
         self.environment = confine.environment_block()
         self.options = Options(self.environment, self.uid)
-        self.plan: "Plan" = {}
+        self.plan: Plan = {}
         self.cwd = ""
         self.home = ""
-        self.homes: "tuple[str, ...]" = ()
-        self.projects: "tuple[str, ...]" = ()
+        self.homes: tuple[str, ...] = ()
+        self.projects: tuple[str, ...] = ()
         self.harness = ""
-        self.tmp: "state.PrivateTmp | None" = None
-        self.spool: "state.Spool | None" = None
+        self.tmp: state.PrivateTmp | None = None
+        self.spool: state.Spool | None = None
         self.fault = ""  # why events cannot be written
 
     def run(self, argv: "list[str]") -> int:
@@ -253,7 +259,7 @@ class Launch:
             path = real_path(name)
             try:
                 places.check_project(path, self.homes, forbidden, self.uid)
-            except places.Unfit as error:
+            except places.UnfitError as error:
                 raise _error("control", f"--project {name}: {error}", "name a directory of its own") from None
             found.append(path)
         if not options.projects:
@@ -288,7 +294,7 @@ class Launch:
 
     def _variables(self) -> "dict[str, tuple[str, ...]]":
         try:
-            user: "tuple[str, ...]" = (pwd.getpwuid(self.uid).pw_name,)
+            user: tuple[str, ...] = (pwd.getpwuid(self.uid).pw_name,)
         except KeyError:
             user = ()
         return {
@@ -316,16 +322,16 @@ class Launch:
     # Confinement ------------------------------------------------------------------------------------
 
     def _private_tmp(self, base: str) -> "state.PrivateTmp":
-        fault: "OSError | None" = None
+        why = ""
         for candidate in (base, "/tmp", "/var/tmp", "/dev/shm"):  # noqa: S108 - a private one is made inside
             try:
                 return state.PrivateTmp(candidate, self.uid)
             except OSError as error:
-                fault = fault or error
-        raise _error("control", f"no private temporary directory in {base}: {fault.strerror}", "free space there")
+                why = why or error.strerror or str(error)
+        raise _error("control", f"no private temporary directory in {base}: {why}", "free space there")
 
     def _places(self, plan: "Plan") -> "places.Places":
-        commons: "tuple[str, ...]" = ()
+        commons: tuple[str, ...] = ()
         if plan["worktrees"]:
             found = (places.worktree_common(project) for project in self.projects)
             commons = tuple(common for common in found if common)
@@ -488,9 +494,15 @@ class Launch:
                 sys.stderr.write(f"guard: this start could not be recorded: {self.fault}\n")
 
     def _record(
-        self, rule: str, severity: str, verdict: str, message: str, detail: "dict[str, object]", control: str = "session"
+        self,
+        rule: str,
+        severity: str,
+        verdict: str,
+        message: str,
+        detail: "dict[str, object]",
+        control: str = "session",
     ) -> None:
-        record: "dict[str, object]" = {
+        record: dict[str, object] = {
             "control": control,
             "rule": rule,
             "severity": severity,

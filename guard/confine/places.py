@@ -14,7 +14,7 @@ import posix as os
 from guard.kernel import O_PATH, basename, decode, dirname, landlock, open_beneath, real_path
 
 
-class Unfit(Exception):
+class UnfitError(Exception):
     """A project that cannot be one; the text says why."""
 
 
@@ -73,14 +73,14 @@ def find_project(cwd: str, homes: "tuple[str, ...]", forbidden: "tuple[str, ...]
         if candidate is not None:
             try:
                 check_project(candidate, homes, forbidden, uid)
-            except Unfit:
+            except UnfitError:
                 continue
             return candidate
     return None
 
 
 def check_project(path: str, homes: "tuple[str, ...]", forbidden: "tuple[str, ...]", uid: int) -> None:
-    """Raise `Unfit` when a directory must not be made writable to an agent.
+    """Raise `UnfitError` when a directory must not be made writable to an agent.
 
     Args:
         path: the candidate, real.
@@ -88,20 +88,20 @@ def check_project(path: str, homes: "tuple[str, ...]", forbidden: "tuple[str, ..
     """
     for home in homes:
         if is_below(home, path):
-            raise Unfit("it is the home directory" if home == path else "the home directory lies in it")
+            raise UnfitError("it is the home directory" if home == path else "the home directory lies in it")
     if path == "/":
-        raise Unfit("it is the root of the file system")
+        raise UnfitError("it is the root of the file system")
     for place in forbidden:
         if is_below(place, path) or is_below(path, place):
-            raise Unfit(f"it holds guard's own {place}")
+            raise UnfitError(f"it holds guard's own {place}")
     try:
         status = os.stat(path)
     except OSError as error:
-        raise Unfit(error.strerror or "it cannot be read") from None
+        raise UnfitError(error.strerror or "it cannot be read") from None
     if status.st_mode & 0o170000 != 0o040000:
-        raise Unfit("it is not a directory")
+        raise UnfitError("it is not a directory")
     if status.st_mode & 0o1002 == 0o1002 and status.st_uid != uid:
-        raise Unfit("it is shared by everyone, like /tmp")
+        raise UnfitError("it is shared by everyone, like /tmp")
 
 
 def read_line(path: str) -> str:
@@ -150,7 +150,7 @@ def _kind(path: str) -> int:
         return 0
 
 
-Denied = dict  # a tree of path components; the key "" marks a denied place
+Denied = dict[str, "Denied"]  # a tree of path components; the key "" marks a denied place
 
 
 class Places:
@@ -181,21 +181,21 @@ class Places:
         own: "tuple[str, ...]" = (),
         commons: "tuple[str, ...]" = (),
     ) -> None:
-        self.notes: "list[str]" = []
-        self.hidden: "list[str]" = []
-        self.shields: "list[str]" = []
-        self.anchors: "list[str]" = []
-        self._known: "dict[str, str]" = {}
-        self._names: "dict[str, set[str]]" = {}
-        self._denied: "Denied" = {}
-        self._own: "Denied" = {}
+        self.notes: list[str] = []
+        self.hidden: list[str] = []
+        self.shields: list[str] = []
+        self.anchors: list[str] = []
+        self._known: dict[str, str] = {}
+        self._names: dict[str, set[str]] = {}
+        self._denied: Denied = {}
+        self._own: Denied = {}
         projects = variables.get("project", ())
         everywhere = {**variables, "home": homes}
         # Real already, and written by trees: no link in or below them is ever followed.
         fixed = (*projects, *variables.get("tmp", ()), *commons)
         self._homes = tuple(home + "/" for home in homes)
         self._fixed = tuple(top + "/" for top in fixed)
-        self._grants: "list[tuple[str, int]]" = []
+        self._grants: list[tuple[str, int]] = []
         tops = list(fixed)
         for pattern, access in grants:
             for path in expand(pattern, variables):
@@ -404,18 +404,19 @@ def _plant(tree: "Denied", path: str) -> None:
     for part in path.split("/"):
         if part:
             tree = tree.setdefault(part, {})
-    tree[""] = True
+    tree[""] = {}
 
 
 def _covers(tree: "Denied", path: str) -> bool:
     """Whether the path or one above it is denied."""
     for part in path.split("/"):
         if part:
-            tree = tree.get(part)
-            if tree is None:
+            below = tree.get(part)
+            if below is None:
                 return False
-            if "" in tree:
+            if "" in below:
                 return True
+            tree = below
     return False
 
 
@@ -423,7 +424,8 @@ def _subtree(tree: "Denied", path: str) -> "Denied | None":
     """What is denied beneath a path that is not denied itself."""
     for part in path.split("/"):
         if part:
-            tree = tree.get(part)
-            if tree is None:
+            below = tree.get(part)
+            if below is None:
                 return None
+            tree = below
     return tree

@@ -95,9 +95,18 @@ def new_id() -> str:
 
 
 PLAN_MAGIC = b"guard-plan 1\n"
-Plan = dict
-Request = tuple
-_ABI = 8  # where a request holds the Landlock ABI
+TYPE_CHECKING = False  # `typing` costs more than all the rest here
+if TYPE_CHECKING:
+    from typing import Any
+else:
+    Any = object
+Plan = dict[str, Any]  # guard.policy.plan describes it
+Request = tuple[Any, ...]  # guard.policy.prepare takes it
+_UID, _ABI = 4, 8  # where a request holds the caller (its groups follow) and the Landlock ABI
+_OWN_NAME = 13  # characters of a cached plan's name: a checksum and `.plan`
+SITE = "/etc/guard"
+ROOT_STATE = "/var/lib/guard"
+PLAN_MOST = 16 << 20  # bytes, checksum included; the largest seen has 20,000
 
 
 def exists(path: str) -> bool:
@@ -109,32 +118,98 @@ def exists(path: str) -> bool:
     return True
 
 
+def is_absent(path: str) -> bool:
+    """Whether there is surely nothing of that name; what cannot be told counts as there."""
+    try:
+        os.lstat(path)
+    except OSError as error:
+        return error.errno in (errno.ENOENT, errno.ENOTDIR)
+    return False
+
+
+def is_site(config: str) -> bool:
+    """Whether root's files there decide for the node; a directory that hides them from us does too."""
+    return not (is_absent(config + "/site.toml") and is_absent(config + "/assign.toml"))
+
+
 def find_plan(request: "Request", state: str, config: str) -> "Plan":
     """The plan for a start: the one at hand if it is fresh and may be trusted, else one made now.
 
-    Where the configuration has a `site.toml`, only root's plans count and no user's cache is asked.
+    Where root's files decide, only root's plans count, and no user's cache is asked or filled.
 
     Args:
-        request: all that the plan depends on besides the files it was made from; the plan holds an equal one.
-        state, config: directories.
+        request: all that the plan depends on besides the files it was made from; a user's cached plan
+            holds an equal one.
+        state, config: directories; an empty `state` keeps nothing.
 
     Raises:
         ControlError: no plan can be made; the sentence is the compiler's.
     """
-    site = exists(config + "/site.toml")
+    if is_site(config):
+        # A moved configuration of root's has its plans beside it; no other place is asked for /etc/guard.
+        shelves = [f"{ROOT_STATE}/plans"] if config == SITE else [f"{state}/plans", f"{ROOT_STATE}/plans"]
+        for shelf in shelves:
+            plan = _site_plan(request, shelf)
+            if plan:
+                return plan
+        return load_plan(_make_plan(request))
     name = f"{crc32(repr(request).encode('utf-8', 'replace')):08x}.plan"
-    shelves = ["/var/lib/guard/plans"] if site else [state + "/plans"]
-    for shelf in shelves:
-        plan = _read_plan(f"{shelf}/{name}", 0 if site else os.geteuid())
-        if plan and plan["request"] == request and is_fresh(plan):
-            return plan
+    plan = _read_plan(f"{state}/plans/{name}", os.geteuid()) if state else None
+    if plan and is_fresh(plan) and plan["request"] == request:
+        return plan
     content = _make_plan(request)
     plan = load_plan(content)
     # Made while Landlock did not answer as it does now (out of layers, out of memory): for this once.
-    lasting = bool(plan["abi"]) == bool(request[_ABI])
-    if lasting and (not site or os.geteuid() == 0):
-        _keep_plan(shelves[0], name, content)
+    if state and bool(plan["abi"]) == bool(request[_ABI]):
+        _keep_plan(f"{state}/plans", name, content)
     return plan
+
+
+def _site_plan(request: "Request", shelf: str) -> "Plan | None":
+    """Root's plan for a start, as `guard.policy.site` arranged them; None where none answers it."""
+    named, harness, layer, home, _, _, config, _, abi, why, machine, host = request
+    if named or layer or (home and not is_absent(home + "/.config/guard/policy.toml")):
+        return None  # a layer of the caller's own
+    index = _read_plan(shelf + "/index", 0)
+    here = (machine, host, (abi, why), config)
+    if (
+        not index
+        or (index["machine"], index["host"], index["landlock"], index["config"]) != here
+        or not is_fresh(index)
+    ):
+        return None
+    row = next((number for number, subject in index["rows"] if _speaks_of(subject, request)), -1)
+    now = time.time()
+    widened = tuple(
+        number
+        for number, (until, subject) in enumerate(index["exceptions"])
+        if until > now and _speaks_of(subject, request)
+    )
+    name = index["plans"].get((row, harness, widened))
+    plan = _read_plan(f"{shelf}/{name}", 0) if name else None
+    return plan if plan and is_fresh(plan) else None
+
+
+def _speaks_of(subject: "tuple[tuple[object, ...], ...]", request: "Request") -> bool:
+    """Whether a row of the index speaks of the caller; names are those that had no number when it was made."""
+    uids, gids, harnesses, users, groups = subject
+    uid, own = request[_UID], request[_UID + 1]
+    if (uids or users) and uid not in uids and not (users and _name_of("user", uid) in users):
+        return False
+    if (gids or groups) and not set(gids).intersection(own):  # noqa: SIM102 - one condition a line
+        if not any(_name_of("group", gid) in groups for gid in (own if groups else ())):
+            return False
+    return not harnesses or request[1] in harnesses
+
+
+def _name_of(kind: str, number: int) -> str:
+    import grp
+    import pwd
+
+    try:
+        return pwd.getpwuid(number).pw_name if kind == "user" else grp.getgrgid(number).gr_name
+    except KeyError:
+        return ""
 
 
 def load_plan(content: bytes) -> "Plan":
@@ -152,7 +227,7 @@ def load_plan(content: bytes) -> "Plan":
     except (EOFError, TypeError) as error:
         raise ValueError(str(error)) from None
     if not isinstance(plan, dict):
-        raise ValueError("not a plan")
+        raise ValueError("not a plan")  # noqa: TRY004 - whatever is wrong with the bytes is one error
     return plan
 
 
@@ -185,7 +260,11 @@ def _read_plan(path: str, owner: int) -> "Plan | None":
         if status.st_mode & 0o170022 != 0o100000 or status.st_uid not in (*root_ids(), owner):
             return None
         try:
-            return load_plan(file.read())
+            # At its end a checksum: a disk's error must not become a plan that is half right.
+            content = file.read(PLAN_MOST)
+            if crc32(content[:-4]).to_bytes(4, "little") != content[-4:]:
+                return None
+            return load_plan(content[:-4])
         except (OSError, ValueError):
             return None
 
@@ -201,7 +280,7 @@ def _keep_plan(shelf: str, name: str, content: bytes) -> None:
         return
     try:
         with open(fd, "wb") as file:
-            file.write(content)
+            file.write(content + crc32(content).to_bytes(4, "little"))
         os.rename(part, f"{shelf}/{name}")
     except OSError:
         try:
@@ -211,16 +290,21 @@ def _keep_plan(shelf: str, name: str, content: bytes) -> None:
 
 
 def forget_plans(state: str) -> None:
-    """Throw the user's cached plans away: something unconfined may have written there."""
+    """Throw the user's cached plans away: something unconfined may have written there.
+
+    Root's plans for a site, which have longer names, are nobody's cache and stay.
+    """
     try:
-        names = os.listdir(state + "/plans")
+        shelf = os.open(state + "/plans", os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError:
         return
-    for name in names:
-        try:
-            os.unlink(f"{state}/plans/{name}")
-        except OSError:
-            continue
+    for name in os.listdir(shelf):
+        if name.endswith(".plan") and len(name) == _OWN_NAME:
+            try:
+                os.unlink(name, dir_fd=shelf)
+            except OSError:
+                continue
+    os.close(shelf)
 
 
 def _make_plan(request: "Request") -> bytes:
@@ -359,7 +443,9 @@ class Spool:
         self._producer = producer
         self._seq = 0
         self._fd = os.open(
-            self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK, 0o600
+            self._path,
+            os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK,
+            0o600,
         )
         if os.fstat(self._fd).st_size > SPOOL_LIMIT:
             os.rename(self._path, self._path + ".1")
@@ -405,7 +491,11 @@ class Spool:
 def count_lost(state: str) -> None:
     """Keep that one event was lost: a file one byte longer, the least a full disk may still take."""
     try:
-        fd = os.open(f"{state}/events.lost", os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        fd = os.open(
+            f"{state}/events.lost",
+            os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW,
+            0o600,
+        )
         try:
             os.write(fd, b".")
         finally:
@@ -446,7 +536,7 @@ def to_json(value: object) -> str:
 
 def process(argv: "list[str]", cwd: str) -> "dict[str, object]":
     """The `process` object of an event about this process: what is not redacted yet is withheld."""
-    text: "list[Redacted]" = [program_name(argv[0])] if argv else []
+    text: list[Redacted] = [program_name(argv[0])] if argv else []
     return {
         "pid": os.getpid(),
         "ppid": os.getppid(),

@@ -13,14 +13,27 @@ MACHINE = os.uname().machine
 # Numbers from <asm/unistd.h>; from 424 on they are the same on all 64-bit architectures.
 _NUMBERS = {
     "x86_64": {
-        "capset": 126, "prctl": 157, "mount": 165, "unshare": 272, "prlimit64": 302, "seccomp": 317,
+        "capset": 126,
+        "prctl": 157,
+        "mount": 165,
+        "unshare": 272,
+        "prlimit64": 302,
+        "seccomp": 317,
     },
     "aarch64": {
-        "mount": 40, "capset": 91, "unshare": 97, "prctl": 167, "prlimit64": 261, "seccomp": 277,
+        "mount": 40,
+        "capset": 91,
+        "unshare": 97,
+        "prctl": 167,
+        "prlimit64": 261,
+        "seccomp": 277,
     },
 }
 _COMMON = {
-    "close_range": 436, "openat2": 437, "landlock_create_ruleset": 444, "landlock_add_rule": 445,
+    "close_range": 436,
+    "openat2": 437,
+    "landlock_create_ruleset": 444,
+    "landlock_add_rule": 445,
     "landlock_restrict_self": 446,
 }
 NUMBERS: "dict[str, int]" = {**_COMMON, **_NUMBERS.get(MACHINE, {})}
@@ -60,7 +73,8 @@ class _Function(_ctypes.CFuncPtr):
     _restype_ = _Long
 
 
-libc_syscall = _Function(_ctypes.dlsym(_ctypes.dlopen(None, 0), "syscall"))
+_this_program = _ctypes.dlopen(None, 0)  # type: ignore[arg-type] # typeshed leaves the main program out
+libc_syscall = _Function(_ctypes.dlsym(_this_program, "syscall"))
 
 
 def encode(text: str) -> bytes:
@@ -156,6 +170,7 @@ def load_filter(program: bytes, flags: int) -> int:
     Returns:
         0, or the listener's descriptor when flags ask for one.
     """
+
     class Program(_ctypes.Array):  # type: ignore[type-arg]
         _type_ = _Char
         _length_ = len(program)
@@ -284,7 +299,13 @@ def cover(hidden: "list[str]", anchors: "list[str]", shields: "list[str]") -> No
     for path in sorted(hidden, key=len):
         with _mount_point(path) as (name, is_directory):
             if name and is_directory:
-                mount(b"guard", name, b"tmpfs", MS_RDONLY | MS_NOSUID | MS_NODEV | MS_NOEXEC, b"size=4k,mode=755")
+                mount(
+                    b"guard",
+                    name,
+                    b"tmpfs",
+                    MS_RDONLY | MS_NOSUID | MS_NODEV | MS_NOEXEC,
+                    b"size=4k,mode=755",
+                )
             elif name:
                 mount(b"/dev/null", name, None, MS_BIND)
     for path in sorted({*anchors, *shields}, key=len):

@@ -23,8 +23,17 @@ LOG_NEW_EXEC_ON = 2
 ON_FILES = EXECUTE | WRITE_FILE | READ_FILE | TRUNCATE | IOCTL_DEV
 # Rights that change something; REFER is granted beside them, or every rename would be EXDEV.
 CHANGES = (
-    WRITE_FILE | REMOVE_DIR | REMOVE_FILE | MAKE_CHAR | MAKE_DIR | MAKE_REG | MAKE_SOCK | MAKE_FIFO
-    | MAKE_BLOCK | MAKE_SYM | TRUNCATE
+    WRITE_FILE
+    | REMOVE_DIR
+    | REMOVE_FILE
+    | MAKE_CHAR
+    | MAKE_DIR
+    | MAKE_REG
+    | MAKE_SOCK
+    | MAKE_FIFO
+    | MAKE_BLOCK
+    | MAKE_SYM
+    | TRUNCATE
 )
 
 _RULE_PATH_BENEATH, _RULE_NET_PORT = 1, 2

@@ -6,11 +6,11 @@ is at hand. Everything a plan depends on besides files is in the request, and th
 
 import grp
 import marshal
-import os
 import pwd
 import sys
 import time
 from hashlib import sha256
+from typing import Any
 
 from guard.errors import EXIT_REFUSED, GuardError
 from guard.policy import plan
@@ -18,7 +18,7 @@ from guard.policy.assign import Config, Request, resolve
 from guard.policy.host import discover
 
 
-def prepare(request: "tuple[object, ...]") -> bytes:
+def prepare(request: tuple[Any, ...]) -> bytes:
     """Compile the plan for one start.
 
     Args:
@@ -31,7 +31,7 @@ def prepare(request: "tuple[object, ...]") -> bytes:
     Raises:
         GuardError: the policy cannot be used, or the plan not compiled.
     """
-    policy, harness, project, home, uid, groups, config_dir, state_dir, abi, why, machine, host = request
+    policy, harness, project, home, uid, groups, config_dir, _state, _abi, _why, _machine, host = request
     since = time.time()
     try:
         user = pwd.getpwuid(uid).pw_name

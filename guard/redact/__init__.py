@@ -16,7 +16,7 @@ class Redacted(str):
 
     __slots__ = ()
 
-    def __new__(cls, text: str, made: object = None) -> "Redacted":
+    def __new__(cls, text: str, made: object = None) -> "Redacted":  # noqa: D102 - the class says it
         if made is not _MADE_HERE:
             raise TypeError("only guard.redact makes Redacted text: pass it through withhold()")
         return str.__new__(cls, text)
