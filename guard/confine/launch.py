@@ -96,6 +96,7 @@ class Options:
         self.audit = False
         self.project_policy = True
         self.environment_fd = -1
+        self.state_named = False  # by the caller, not by default
         self.state = decode(environment.get(b"GUARD_STATE_DIR", b"")) or state.default_state(uid)
         self.config = decode(environment.get(b"GUARD_CONFIG_DIR", b"")) or SITE
 
@@ -133,6 +134,7 @@ class Options:
         if not rest or not rest[0]:
             raise _error("usage", "no command given", USAGE)
         self.command = rest
+        self.state_named = self.state != state.default_state(os.geteuid())
         self.state, self.config = _absolute(self.state), _absolute(self.config)
 
     def _take(self, name: str, value: str) -> None:
@@ -192,6 +194,7 @@ class Launch:
         self.tmp: state.PrivateTmp | None = None
         self.spool: state.Spool | None = None
         self.fault = ""  # why events cannot be written
+        self.distrusted = False  # whether others may have written in the state directory
 
     def run(self, argv: "list[str]") -> int:
         """Everything from the arguments to exec; returns only what the shell's contract calls a failure."""
@@ -207,6 +210,8 @@ class Launch:
         self.plan = plan = self._plan()
         if options.audit and plan["audit"] == "forbid":
             raise _error("control", "--audit is forbidden on this node (site.toml, audit)", "run without it")
+        if plan["alerts"]:
+            sys.stderr.write("guard: the site's files do not load, the last good ones are in force; tell its keepers\n")
         self._check_roots(plan["project_roots"])
         if options.audit or plan["mode"] != "enforce":
             return self._run_unconfined(program)
@@ -246,7 +251,7 @@ class Launch:
     def _look_around(self) -> None:
         """Find out where we are: working directory, home, projects, site."""
         options = self.options
-        if state.exists(SITE + "/site.toml"):
+        if state.is_site(SITE):
             options.config = SITE  # root's floor: nothing named elsewhere replaces it
         try:
             self.cwd = os.getcwd()
@@ -311,13 +316,25 @@ class Launch:
         """The plan for this start: the one at hand if it is fresh and to be trusted, else a new one."""
         options = self.options
         abi, why = landlock.abi()
+        # Only a layer that is there makes a difference: two projects without one share a plan.
         layer = self.projects[0] if self.projects and options.project_policy else ""
+        if layer and state.is_absent(layer + "/.guard.toml"):
+            layer = ""
         named = _absolute(options.policy) if "/" in options.policy else options.policy
         request = (
             named, self.harness, layer, self.home, self.uid, tuple(sorted({os.getegid(), *os.getgroups()})),
-            options.config, options.state, abi, why, kernel.MACHINE, os.uname().nodename,
+            options.config, options.state, abi, why, kernel.MACHINE, os.uname().nodename, options.audit,
         )  # fmt: skip
-        return state.find_plan(request, options.state, options.config)
+        self._check_config()
+        return state.find_plan(request, "" if self.distrusted else options.state, options.config)
+
+    def _check_config(self) -> None:
+        """Refuse a configuration that others may have written; one that is not there is none."""
+        config = self.options.config
+        if not state.is_absent(config):
+            reason = state.distrust(config, 0 if config == SITE else self.uid)
+            if reason:
+                raise _error("control", f"the configuration cannot be trusted: {reason}", "give it to root, mode 0755")
 
     # Confinement ------------------------------------------------------------------------------------
 
@@ -461,6 +478,17 @@ class Launch:
     def _open_spool(self) -> None:
         try:
             state.prepare_state(self.options.state, self.uid)
+        except state.DistrustError as error:
+            self.fault, self.distrusted = str(error.strerror), True
+            # A place that somebody else took under its usual name is gone around: he shall not keep us from starting.
+            if self.options.state_named:
+                what = f"the state directory cannot be trusted: {error.strerror}"
+                raise _error("control", what, "make it your own, mode 0700") from None
+            return
+        except OSError as error:
+            self.fault = f"{error.filename or self.options.state}: {error.strerror}"
+            return
+        try:
             self.spool = state.Spool(self.options.state, f"run:{self.id}")
         except OSError as error:
             self.fault = f"{error.filename or self.options.state}: {error.strerror}"
@@ -478,6 +506,7 @@ class Launch:
             "status": {control: {"state": level, "missing": [withhold(m) if "/" in m else m for m in missing]}
                        for control, (level, missing) in statuses.items()},
             "audit": self.options.audit,
+            "last_good": bool(plan["alerts"]),
         }  # fmt: skip
         if self.spool:
             lost = self.spool.take_lost()
@@ -529,7 +558,7 @@ class Launch:
         sys.stderr.write(f"guard: not started: {what}\n")
         if self.tmp:
             self.tmp.remove()
-        if self.spool is None and self.options.command:
+        if self.spool is None and self.options.command and not self.distrusted:
             self._open_spool()
         self._record("start-refused", "medium", "denied", "a start was refused",
                      {"control": control, "reason": withhold(what)}, control or "session")  # fmt: skip

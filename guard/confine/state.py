@@ -60,12 +60,16 @@ def distrust(path: str, uid: int) -> str:
         at = dirname(at)
 
 
+class DistrustError(OSError):
+    """A directory that others may have written in; `strerror` is the sentence."""
+
+
 def prepare_state(path: str, uid: int) -> None:
     """Make the state directory if need be, 0700 for a user's.
 
     Raises:
-        OSError: it cannot be made (full, read-only, no permission); EPERM with a sentence in
-            `strerror` where one exists that must not be used.
+        DistrustError: it exists and must not be used.
+        OSError: it cannot be made (full, read-only, no permission).
     """
     try:
         os.mkdir(path, 0o755 if uid == 0 else 0o700)
@@ -75,7 +79,7 @@ def prepare_state(path: str, uid: int) -> None:
         _make_directories(path)
     reason = distrust(path, uid)
     if reason:
-        raise OSError(errno.EPERM, reason, path)
+        raise DistrustError(errno.EPERM, reason, path)
 
 
 def _make_directories(path: str) -> None:
@@ -102,7 +106,7 @@ else:
     Any = object
 Plan = dict[str, Any]  # guard.policy.plan describes it
 Request = tuple[Any, ...]  # guard.policy.prepare takes it
-_UID, _ABI = 4, 8  # where a request holds the caller (its groups follow) and the Landlock ABI
+_UID, _ABI, _AUDIT = 4, 8, 12  # where a request holds the caller (his groups follow), Landlock's ABI, --audit
 _OWN_NAME = 13  # characters of a cached plan's name: a checksum and `.plan`
 SITE = "/etc/guard"
 ROOT_STATE = "/var/lib/guard"
@@ -160,14 +164,14 @@ def find_plan(request: "Request", state: str, config: str) -> "Plan":
     content = _make_plan(request)
     plan = load_plan(content)
     # Made while Landlock did not answer as it does now (out of layers, out of memory): for this once.
-    if state and bool(plan["abi"]) == bool(request[_ABI]):
+    if state and not request[_AUDIT] and bool(plan["abi"]) == bool(request[_ABI]):
         _keep_plan(f"{state}/plans", name, content)
     return plan
 
 
 def _site_plan(request: "Request", shelf: str) -> "Plan | None":
     """Root's plan for a start, as `guard.policy.site` arranged them; None where none answers it."""
-    named, harness, layer, home, _, _, config, _, abi, why, machine, host = request
+    named, harness, layer, home, _, _, config, _, abi, why, machine, host, _ = request
     if named or layer or (home and not is_absent(home + "/.config/guard/policy.toml")):
         return None  # a layer of the caller's own
     index = _read_plan(shelf + "/index", 0)

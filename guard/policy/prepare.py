@@ -9,12 +9,13 @@ import marshal
 import pwd
 import sys
 import time
+from dataclasses import replace
 from hashlib import sha256
 from typing import Any
 
 from guard.errors import EXIT_REFUSED, GuardError
 from guard.policy import plan
-from guard.policy.assign import Config, Request, resolve
+from guard.policy.assign import CONFIG_DIR, LAST_GOOD, Config, Request, resolve
 from guard.policy.host import discover
 
 
@@ -23,7 +24,7 @@ def prepare(request: tuple[Any, ...]) -> bytes:
 
     Args:
         request: as `guard.confine.launch` makes it: policy, harness, project, home, uid, groups, config
-            directory, state directory, Landlock ABI and errno, machine, host name.
+            directory, state directory, Landlock ABI and errno, machine, host name, whether for --audit.
 
     Returns:
         The bytes of a plan file.
@@ -31,7 +32,7 @@ def prepare(request: tuple[Any, ...]) -> bytes:
     Raises:
         GuardError: the policy cannot be used, or the plan not compiled.
     """
-    policy, harness, project, home, uid, groups, config_dir, _state, _abi, _why, _machine, host = request
+    policy, harness, project, home, uid, groups, config_dir, state_dir, *_, host, audit = request
     since = time.time()
     try:
         user = pwd.getpwuid(uid).pw_name
@@ -43,7 +44,11 @@ def prepare(request: tuple[Any, ...]) -> bytes:
             names.append(grp.getgrgid(gid).gr_name)
         except KeyError:
             continue
-    config = Config(config_dir, user_config_dir=home + "/.config/guard" if home else None)
+    config = Config(
+        config_dir,
+        user_config_dir=home + "/.config/guard" if home else None,
+        last_good_dir=LAST_GOOD if config_dir == CONFIG_DIR else state_dir + "/last-good",
+    )
     effective = resolve(
         Request(
             user=user,
@@ -58,7 +63,11 @@ def prepare(request: tuple[Any, ...]) -> bytes:
         ),
         config,
     )
+    if audit:
+        # Nothing will be enforced, and nothing that enforcing needs may be missed.
+        effective = replace(effective, mode="observe")
     compiled = plan.compile(effective, discover(), since)
+    compiled["alerts"] = list(effective.alerts)
     compiled["plan_digest"] = sha256(plan.dumps(compiled)).hexdigest()
     compiled["request"] = request
     return plan.dumps(compiled)
