@@ -13,7 +13,6 @@ from typing import Annotated
 
 import typer
 
-from guard import __version__
 from guard.cli import Places
 from guard.cli.subject import Person, find_person, reader_for
 from guard.errors import EXIT_CANNOT, EXIT_FOUND, GuardError, PolicyError, UsageError
@@ -387,20 +386,14 @@ def compile_(
 ) -> int:
     """Compile what a user gets into a plan for this host.
 
-    Root, without a NAME and -o, compiles the site's plans and keeps its files as the last good ones.
+    Root, without any of these, compiles the site's plans and keeps its files as the last good ones.
     """
-    from guard.policy import plan
-
     places = _places(ctx)
-    if os.geteuid() == 0 and not name and not output:
-        compile_site = getattr(plan, "compile_site", None)
-        if compile_site is None:
-            raise GuardError(
-                f"guard {__version__} compiles no site plans yet", "give -o FILE to compile one plan"
-            )
-        state = places.state or "/var/lib/guard"
-        compile_site(places.config, state)
-        return 0
+    if os.geteuid() == 0 and not any((name, output, user, harness, project)):
+        from guard.cli.site_plans import compile_all
+
+        return compile_all(places)
+    from guard.policy import plan
     from guard.policy.host import discover
 
     since = time.time()
