@@ -31,6 +31,9 @@ _REMEDIES = {
 """Control → what it rests on; where one of these does not work, its remedy belongs to the control."""
 
 
+_NOTHING = ("done", "not tried")
+
+
 def remedies(control: str, kernel: Kernel) -> list[Ability]:
     """Return what a control rests on and this host lacks, each cause once."""
     found: dict[tuple[str, str], Ability] = {}
@@ -83,7 +86,8 @@ def _row(verdict: Verdict, kernel: Kernel) -> list[str]:
         for ability in remedies(verdict.control, kernel):
             told = any(ability.cause in text for text in verdict.claim.missing)
             cause = "" if told else f"{ability.cause} "
-            out += _wrap("  ", f"{cause}-> {ability.remedy}", "     ")
+            remedy = f"-> {ability.remedy}" if ability.remedy else ""
+            out += _wrap("  ", f"{cause}{remedy}", "     ")
     return out
 
 
@@ -92,6 +96,10 @@ def _tried(verdict: Verdict) -> str:
     if verdict.claim.state in ("off", "observe"):
         return "not enforced, by the policy"
     refused, done = verdict.count(False, "refused"), verdict.count(False, "done")
+    if not refused and any(
+        not each.allowed and each.outcome == "untried" and each.bare not in _NOTHING for each in verdict.tried
+    ):
+        return "refused without guard too: not proved here"
     if not refused and not done:
         return "could not be tried here"
     words = "every act refused" if not done else "refused but as named" if refused else "no act refused"

@@ -110,15 +110,7 @@ def judge(control: str, claim: Claim, bare: Mapping[str, int], inside: Mapping[s
     )
     refused = [each for each in tried if not each.allowed and each.outcome == "refused"]
     done = [each for each in tried if not each.allowed and each.outcome == "done"]
-    found = (
-        "untried"
-        if not refused and not done
-        else "absent"
-        if not refused
-        else "partial"
-        if done
-        else "enforced"
-    )
+    found = "untried" if not refused and not done else "absent" if not refused else "partial" if done else "enforced"
     return Verdict(control, claim, found, tried, _mismatch(claim, found, tried))
 
 
@@ -134,9 +126,7 @@ def _tried(act: acts.Act, claim: Claim, bare: int, inside: int) -> Tried:
 def _mismatch(claim: Claim, found: str, tried: Sequence[Tried]) -> str:
     told = []
     fault = acts.name_of(acts.CRASHED)
-    told.append(
-        ("the trial itself failed", [each.act for each in tried if fault in (each.bare, each.inside)])
-    )
+    told.append(("the trial itself failed", [each.act for each in tried if fault in (each.bare, each.inside)]))
     if claim.state not in ("off", "observe"):
         wrong = [each for each in tried if not each.excused]
         broken = [each.act for each in wrong if each.allowed and each.outcome == "refused"]
@@ -146,7 +136,8 @@ def _mismatch(claim: Claim, found: str, tried: Sequence[Tried]) -> str:
         if claim.state == "absent":
             # Other controls' filters refuse some of it as well; that is no promise kept.
             told.append(("claimed absent, yet refused", refused if found == "enforced" else []))
-        elif found == "absent":
+        elif found == "absent" and (done or "untried" not in {each.outcome for each in tried}):
+            # Inside another guard the rest is refused without ours: then only the named gaps were tried.
             every = [each.act for each in tried if not each.allowed and each.outcome == "done"]
             told.append((f"claimed {claim.state}, yet nothing is refused", every))
         else:
@@ -185,9 +176,7 @@ def laid_out(project_base: str, outside_base: str, controls: Sequence[str]) -> I
         os.makedirs(os.path.join(project, ".git", "hooks"))
         _copy_acts(os.path.join(project, ".acts"))
         # A socket's address holds 108 bytes: it is made and reached from within its directory.
-        sockets = stack.enter_context(
-            tempfile.TemporaryDirectory(prefix="guard-doctor-", ignore_cleanup_errors=True)
-        )
+        sockets = stack.enter_context(tempfile.TemporaryDirectory(prefix="guard-doctor-", ignore_cleanup_errors=True))
         by_path = stack.enter_context(socket.socket(socket.AF_UNIX))
         _bind_within(sockets, by_path)
         abstract = stack.enter_context(socket.socket(socket.AF_UNIX))

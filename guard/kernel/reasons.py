@@ -33,6 +33,8 @@ def why_landlock(code: int, where: str) -> tuple[str, str]:
         if _answers("process_mrelease"):
             return f"Landlock is not built into this kernel{above}", "a kernel with CONFIG_SECURITY_LANDLOCK"
         return f"kernel too old for Landlock, or not built in{above}", "a kernel of 5.13 or later"
+    if code == errno.EACCES:
+        return "a Landlock layer above us refuses it already: nothing to be tried", ""
     if code == errno.EPERM:
         return "a seccomp filter above us refuses Landlock", "allow the landlock_* calls in the container"
     return _otherwise(code, where)

@@ -115,6 +115,12 @@ def test_a_claim_that_trying_does_not_bear_out_is_a_mismatch(claim, changes, sta
     assert mismatch in verdict.mismatch
 
 
+def test_inside_another_guard_gaps_that_are_named_are_no_mismatch():
+    outer = {name: int(name not in (GAP, ALLOWED)) for name in HELD}
+    verdict = judge("setuid", Claim("partial", NAMED), outer, outer)
+    assert (verdict.status, verdict.mismatch) == ("partial", "")
+
+
 def test_an_act_that_fails_without_guard_too_proves_nothing():
     verdict = judge("setuid", Claim("enforced"), HELD, HELD)
     assert verdict.found == "untried"

@@ -98,7 +98,8 @@ import os
 from guard.kernel.probe import probe
 def state():
     status = open("/proc/self/status").read().split("NoNewPrivs")[1][:40]
-    return os.listdir("/proc/self/fd"), status, os.readlink("/proc/self/ns/user"), os.readlink("/proc/self/ns/mnt")
+    spaces = [os.readlink(f"/proc/self/ns/{name}") for name in ("user", "mnt")]
+    return os.listdir("/proc/self/fd"), status, spaces
 before = state()
 probe()
 assert before == state()
