@@ -8,7 +8,6 @@ the system's Python.
 
 import ctypes
 import errno
-import fcntl
 import json
 import os
 import resource
@@ -290,7 +289,9 @@ ACTS = (
     Act("move a program to ~/bin/ls", FILES, plant_program),
     Act("write .git/hooks/pre-commit", FILES, lambda _: write(".git/hooks/pre-commit"), mask=True),
     Act("mv a file over .git/hooks/pre-commit", FILES, move_over_hook, mask=True),
-    Act("write core.fsmonitor to .git/config", FILES, lambda _: write(".git/config", "[core]\nfsmonitor=x\n"), mask=True),
+    Act(
+        "write core.fsmonitor to .git/config", FILES, lambda _: write(".git/config", "[core]\nfsmonitor=x\n"), mask=True
+    ),
     Act("truncate ~/notes.txt", FILES, lambda s: os.truncate(home(s, "notes.txt"), 0)),
     Act("move ~/notes.txt into the project", FILES, lambda s: os.rename(home(s, "notes.txt"), "notes.txt")),
     Act("delete ~/thesis.tex", FILES, lambda s: os.unlink(home(s, "thesis.tex"))),

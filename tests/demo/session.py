@@ -16,8 +16,8 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
-import stage  # noqa: E402 - this directory is no package
-from dangers import ACTS, Act  # noqa: E402
+import stage
+from dangers import ACTS, Act
 
 HOME = Path(os.environ["HOME"])
 STATE = Path(os.environ["GUARD_STATE_DIR"])
@@ -50,7 +50,9 @@ def work() -> list[str]:
     print("An ordinary session under `guard run --policy login-node`\n")
     wrong, skipped = [], []
     command = [*GUARD, "login-node", "--", PYTHON, "-B", str(program)]
-    with subprocess.Popen(command, cwd=HOME / "work", stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True) as run:
+    with subprocess.Popen(
+        command, cwd=HOME / "work", stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True
+    ) as run:
         assert run.stdout
         for line in run.stdout:
             step = json.loads(line)
@@ -88,8 +90,8 @@ def attempt(prefix: list[str], control: str = "") -> tuple[dict[str, str], bool,
         master, terminal = pty.openpty()
         told = json.dumps({**place, "descriptor": left_open, "control": control})
         done = subprocess.run(
-            [*prefix, PYTHON, "-B", "dangers.py", told], cwd=project, stdin=terminal, stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE, text=True, check=False, pass_fds=[left_open], start_new_session=True, timeout=120,
+            [*prefix, PYTHON, "-B", "dangers.py", told], cwd=project, stdin=terminal, capture_output=True,
+            text=True, check=False, pass_fds=[left_open], start_new_session=True, timeout=120,
             preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
         )  # fmt: skip
         for descriptor in (left_open, master, terminal):

@@ -14,6 +14,8 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 PROJECT = "work/app"
+# What login-node makes writable outside the project.
+CACHES = (".npm/_cacache", ".npm/_logs")
 
 FILES = {
     ".ssh/id_ed25519": "-----BEGIN OPENSSH PRIVATE KEY-----\n",
@@ -50,6 +52,9 @@ def lay_out(home: Path, clone: bool) -> None:
     git(source, "commit", "-q", "-m", "Begin")
     git(home, "clone", "-q", "--bare", "source", "origin.git")
     shutil.rmtree(source)
+    # npm has been used here before, as login-node asks: it stops without its cache.
+    for cache in CACHES:
+        (home / cache).mkdir(parents=True)
     (home / "work").mkdir()
     if clone:
         git(home, "clone", "-q", "origin.git", PROJECT)
@@ -64,10 +69,11 @@ def git(directory: Path, *words: str) -> None:
 
 
 def snapshot(home: Path) -> dict[str, str]:
-    """Everything in the home but the project: name to kind, mode and content."""
+    """Everything in the home but the project and npm's caches: name to kind, mode and content."""
     found = {}
+    granted = [home / name for name in ("work", *CACHES)]
     for top, directories, files in os.walk(home):
-        if Path(top) == home / "work":
+        if Path(top) in granted:
             directories.clear()
             continue
         for name in (*directories, *files):
