@@ -69,9 +69,12 @@ def main(argv: Sequence[str]) -> int:
         code = _run(list(argv))
         sys.stdout.flush()
     except BrokenPipeError:
-        # Python would complain once more when it closes stdout at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return EXIT_PIPE
+        return _unread()
+    except SystemExit as error:
+        # Typer makes a broken pipe an exit with 1, which here means "found something".
+        if isinstance(error.__context__, BrokenPipeError):
+            return _unread()
+        return error.code if isinstance(error.code, int) else EXIT_CANNOT
     except GuardError as error:
         _say(str(error))
         return error.exit_code
@@ -94,6 +97,12 @@ def _say(text: str) -> None:
         sys.stderr.write(f"guard: {text}\n")
     except OSError:
         return  # nobody is left to be told
+
+
+def _unread() -> int:
+    """Keep Python from complaining at exit that nobody reads stdout any more."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return EXIT_PIPE
 
 
 def _drop_output() -> None:

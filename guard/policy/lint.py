@@ -92,11 +92,12 @@ class _Lint:
         self.site = sitefile.site
         library = self.library()
         library.filled(sitefile.floor)
-        at = Origin(path, 1, "", 1)
-        library.policy(self.site.default_policy, f"{printable(path)}:1:1")
         for name in self.site.harnesses:
             if library.named(name, "overlay") is None:
-                self.warn(at, f"harness {name}: there is no overlay of that name")
+                self.warn(Origin(path, 1, "", 1), f"harness {name}: there is no overlay of that name")
+        if library.named(self.site.default_policy) is None and sitefile.floor.doc is not None:
+            where = ("site", "default_policy")
+            raise sitefile.floor.doc.error(where, f"there is no policy {self.site.default_policy!r}")
 
     def policy_file(self, path: str, kind: str) -> None:
         library = self.library()
@@ -124,9 +125,7 @@ class _Lint:
             if widened:
                 first = widened[0]
                 more = f" and {len(widened) - 1} more" if len(widened) > 1 else ""
-                value = (
-                    f"{name}: {first.value}{more}" if KEYS[name].kind.is_list else f"{name} = {first.value}"
-                )
+                value = f"{name}: {first.value}{more}" if KEYS[name].kind.is_list else f"{name} = {first.value}"
                 self.warn(first.origin, f"{value} widens without a reason")
 
     def assign_file(self, path: str) -> None:
@@ -135,18 +134,14 @@ class _Lint:
             self.try_(lambda row=row: self.row(row))  # type: ignore[misc]
             above = next((each for each in rows[:index] if each.subject.covers(row.subject)), None)
             if above is not None:
-                self.warn(
-                    row.origin, f"is never reached: line {above.origin.line} matches all that this does"
-                )
+                self.warn(row.origin, f"is never reached: line {above.origin.line} matches all that this does")
 
     def row(self, row: Assignment) -> None:
         library = self.library()
         named = [("policy", row.policy)] if row.policy else []
         for kind, item in [*named, *(("overlay", each) for each in row.overlays)]:
             if library.named(str(item.value), kind) is None:
-                raise row.doc.error_at(
-                    item.origin.line, item.origin.column, f"there is no {kind} {item.value!r}"
-                )
+                raise row.doc.error_at(item.origin.line, item.origin.column, f"there is no {kind} {item.value!r}")
         if row.mode != "enforce" and not row.reason:
             self.warn(row.origin, f"mode = {row.mode} widens without a reason")
 
@@ -183,9 +178,7 @@ def _wider(name: str, setting: Setting, base: Setting) -> list[Item]:
     if not key.kind.is_list:
         return list(setting.items) if layers.tighter(key, base, setting) else []
     inside = layers.WITHIN[key.kind]
-    return [
-        item for item in setting.items if not any(inside(there.value, item.value) for there in base.items)
-    ]
+    return [item for item in setting.items if not any(inside(there.value, item.value) for there in base.items)]
 
 
 def kind_of(path: str, doc: Document | None) -> str:
