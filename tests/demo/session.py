@@ -153,6 +153,9 @@ def dangers() -> tuple[list[str], str]:
     stopped = [act for act in tried if inside[act.name] != "done"]
     if len(stopped) < 20:
         wrong.append(f"only {len(stopped)} acts could be shown to be stopped; at least 20 are promised")
+    open_here = [act for act in tried if act.mask and inside[act.name] == "done"]
+    if open_here and not mask:
+        print("\nopen: only a mount namespace can stop it, and guard has none here (`guard doctor` says why)")
     return wrong, f"{len(tried)} dangerous acts done without guard, {len(stopped)} of them stopped under guard"
 
 
