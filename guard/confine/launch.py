@@ -375,6 +375,7 @@ class Launch:
         try:
             if kernel.enter_mount_namespace():
                 kernel.cover(held.hidden, held.anchors, held.shields)
+                self._enter_again()
                 return True
             fault = "user namespaces are not allowed here"
         except OSError as error:
@@ -383,6 +384,14 @@ class Launch:
             raise _error("control", f"files: the mask that the policy demands cannot be had: {fault}", "", "files")
         held.notes.append(f"no mask: {fault}")
         return False
+
+    def _enter_again(self) -> None:
+        """Go to the working directory by its name: the one we are in lies beneath the new mounts, uncovered."""
+        try:
+            os.chdir(self.cwd)
+        except OSError:
+            what = f"the policy {self.plan['policy']} denies the working directory {self.cwd}"
+            raise _error("control", what, "change to another", "files") from None
 
     def _ruleset(self, plan: "Plan", held: "places.Places", masked: bool) -> "landlock.Ruleset | None":
         if not plan["abi"] or not (plan["handled_fs"] or plan["handled_net"] or plan["scoped"]):

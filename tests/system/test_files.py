@@ -1,0 +1,514 @@
+"""Files: what lies outside the grants can be neither read, changed, run nor moved, by any call."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from errno import EACCES, EBADF, EBUSY, ENOENT, EPERM, EROFS, EXDEV
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import Account, _Accounts
+from tests.system.stage import NO_MASK, PYTHON, UNDONE, Stage, guarded
+
+
+def _mounted(accounts: _Accounts, kind: str) -> Account:
+    """A user whose home, projects included, lies on a file system of this kind."""
+    account = accounts.new()
+    below = account.state.parent / "below"
+    shutil.copytree(account.home, below, symlinks=True)
+    for path in (below, *below.rglob("*")):
+        os.chown(path, account.uid, account.gid)
+    if kind == "fuse":
+        command = ["bindfs", "-o", "allow_other", str(below), str(account.home)]
+    else:
+        upper, work = account.state.parent / "upper", account.state.parent / "work"
+        for path in (upper, work):
+            path.mkdir()
+            os.chown(path, account.uid, account.gid)
+        options = f"lowerdir={below},upperdir={upper},workdir={work}"
+        command = ["mount", "-t", "overlay", "overlay", "-o", options, str(account.home)]
+    done = subprocess.run(command, check=False, capture_output=True, text=True)
+    if done.returncode:
+        pytest.skip(f"no {kind} file system here: {done.stderr.strip()}")
+    return account
+
+
+@pytest.fixture(scope="session")
+def homes(request: pytest.FixtureRequest) -> Iterator[dict[str, Account]]:
+    made: dict[str, Account] = {}
+    yield made
+    for account in made.values():
+        subprocess.run(["umount", "-l", str(account.home)], check=False)
+
+
+@pytest.fixture(params=["plain", pytest.param("fuse", marks=pytest.mark.root), pytest.param("overlay", marks=pytest.mark.root)])
+def stage(request: pytest.FixtureRequest, homes: dict[str, Account]) -> Iterator[Stage]:
+    """The file suite runs with the home on the disk, on FUSE and on overlayfs."""
+    kind = request.param
+    if kind == "plain":
+        account = request.getfixturevalue("account")
+    else:
+        if kind not in homes:
+            homes[kind] = _mounted(request.getfixturevalue("accounts"), kind)
+        account = homes[kind]
+    made = Stage(account)
+    yield made
+    made.remove()
+
+
+# (act, its arguments, how it is refused): in a place of no grant, `@`
+ELSEWHERE = [
+    (EACCES, "read", "@/file"),
+    (EACCES, "listing", "@"),
+    (EACCES, "execute", "@/tool"),
+    (EACCES, "execute_by_descriptor", "@/tool"),
+    (EACCES, "load", "@/tool"),
+    (EACCES, "change_directory_and_read", "@", "file"),
+    (EACCES, "read", "/proc/self/root@/file"),
+    (EACCES, "read", "/proc/thread-self/root@/file"),
+    (EACCES, "open_path_only_then_proc", "@/file"),
+    (EACCES, "race_link", "{project}", "{project}/act.py", "@/file", "0.3"),
+]
+# in a place that may be read, and in one of no grant
+CHANGES = [
+    (EACCES, "write", "@/file"),
+    (EACCES, "append", "@/file"),
+    (EACCES, "open_both", "@/file"),
+    (EACCES, "map_shared", "@/file"),
+    (EACCES, "truncate", "@/file"),
+    (EACCES, "truncating_open", "@/file"),
+    (EACCES, "create", "@/new"),
+    (EACCES, "temporary", "@"),
+    (EACCES, "mkdir", "@/new"),
+    (EACCES, "mkfifo", "@/new"),
+    (EACCES, "mksock", "@/new"),
+    (EACCES, "symlink", "file", "@/new"),
+    (EACCES, "unlink", "@/spare"),
+    (EACCES, "rmdir", "@/directory"),
+    (EACCES, "write", "/proc/self/root@/file"),
+    (EACCES, "open_path_only_then_proc", "@/file"),
+    ((EACCES, EXDEV), "rename", "@/file", "{project}/new"),
+    ((EACCES, EXDEV), "rename", "{project}/file", "@/new"),
+    ((EACCES, EXDEV), "rename", "@/full", "{project}/new"),
+    ((EACCES, EXDEV), "rename", "{project}/full", "@/new"),
+    ((EACCES, EXDEV), "rename_noreplace", "{project}/file", "@/new"),
+    (EACCES, "rename", "@/file", "@/renamed"),
+    ((EACCES, EXDEV), "exchange", "@/file", "{project}/file"),
+    ((EACCES, EXDEV), "exchange", "{project}/full", "@/full"),
+    ((EACCES, EXDEV), "exchange", "{project}/file", "@/full"),
+    ((EACCES, EXDEV), "link", "@/file", "{project}/new"),
+    ((EACCES, EXDEV), "link", "{project}/file", "@/new"),
+    ((EACCES, EXDEV), "link_by_descriptor", "@/file", "{project}/new"),
+    ((EACCES, EXDEV), "link_by_empty_path", "@/file", "{project}/new"),
+    ((EACCES, EXDEV), "temporary_linked", "{project}", "@/new"),
+]
+INSIDE = [
+    ("read", "@/file"),
+    ("listing", "@"),
+    ("execute", "@/tool"),
+    ("write", "@/file"),
+    ("append", "@/file"),
+    ("map_shared", "@/file"),
+    ("truncate", "@/file"),
+    ("truncating_open", "@/file"),
+    ("create", "@/new"),
+    ("temporary", "@"),
+    ("temporary_linked", "@", "@/full/new"),
+    ("mkdir", "@/new"),
+    ("mkfifo", "@/new"),
+    ("mksock", "@/new"),
+    ("symlink", "file", "@/new"),
+    ("unlink", "@/spare"),
+    ("rmdir", "@/directory"),
+    ("rename", "@/file", "@/full/file"),
+    ("rename", "@/full", "@/directory/full"),
+    ("exchange", "@/file", "@/full/inner/file"),
+    ("link", "@/file", "@/full/linked"),
+]
+
+
+def _id(row: tuple[object, ...]) -> str:
+    return " ".join(word for word in row if isinstance(word, str)).replace("{project}", "project")
+
+
+def _at(words: tuple[object, ...], place: str) -> list[str]:
+    return [str(word).replace("@", "{" + place + "}") for word in words]
+
+
+def _tried(stage: Stage, words: list[str]) -> None:
+    """Across file systems no one can link or rename: that would prove nothing."""
+    first = next((word for word in words if "{elsewhere}" in word), "")
+    if first and words[0] in _TWO_PLACES and os.stat(stage.elsewhere).st_dev != os.stat(stage.project).st_dev:
+        pytest.skip("the two places lie on different file systems")
+
+
+_TWO_PLACES = ("rename", "rename_noreplace", "exchange", "link", "link_by_descriptor", "link_by_empty_path", "temporary_linked")
+
+
+@pytest.mark.nested
+@pytest.mark.parametrize("row", ELSEWHERE, ids=_id)
+def test_what_is_not_granted_cannot_be_read_or_run(stage: Stage, row: tuple[object, ...]) -> None:
+    stage.refused(row[0], *_at(row[1:], "elsewhere"))
+
+
+@pytest.mark.nested
+@pytest.mark.parametrize("row", CHANGES, ids=_id)
+@pytest.mark.parametrize("place", ["elsewhere", "home"])
+def test_nothing_outside_the_project_can_be_changed(stage: Stage, place: str, row: tuple[object, ...]) -> None:
+    words = _at(row[1:], place)
+    _tried(stage, words)
+    stage.refused(row[0], *words)
+
+
+@pytest.mark.nested
+@pytest.mark.parametrize("words", INSIDE, ids=_id)
+def test_everything_in_the_project_works(stage: Stage, words: tuple[str, ...]) -> None:
+    stage.works(*_at(words, "project"))
+
+
+@pytest.mark.nested
+@pytest.mark.parametrize("words", [("read", "@/file"), ("listing", "@"), ("execute", "@/tool")], ids=_id)
+def test_the_home_beside_the_project_can_be_read(stage: Stage, words: tuple[str, ...]) -> None:
+    stage.works(*_at(words, "home"))
+
+
+# Denied places in a readable home -----------------------------------------------------------------------
+
+# With the mask the place is there and empty (UNDONE) or gone from sight; without, the kernel's rules refuse.
+DENIED = [
+    ("read", "@/file"),
+    ("listing", "@"),
+    ("read", "/proc/self/root@/file"),
+    ("change_directory_and_read", "@", "file"),
+    ("write", "@/file"),
+    ("create", "@/new"),
+    ("unlink", "@/spare"),
+    ("truncate", "@/file"),
+    ("rename", "@/file", "{project}/stolen"),
+    ("rename", "@", "{project}/stolen"),
+    ("exchange", "@", "{project}/full"),
+    ("link", "@/file", "{project}/stolen"),
+    ("execute", "@/tool"),
+    ("read_link", "@/file"),
+    ("read_link_to_directory", "@", "file"),
+]
+
+
+@pytest.fixture
+def ssh(stage: Stage) -> Iterator[Path]:
+    """~/.ssh with something in it."""
+    yield from _placed(stage, ".ssh")
+
+
+def _placed(stage: Stage, name: str) -> Iterator[Path]:
+    path = stage.account.home / name
+    assert not path.exists()
+    stage.account.write(path / "placed")
+    stage._furnish(path)
+    stage.set(denied=path)
+    yield path
+    shutil.rmtree(path, ignore_errors=True)
+
+
+@pytest.mark.nested
+@pytest.mark.parametrize("row", DENIED, ids=_id)
+@pytest.mark.parametrize("mask", ["mask", "no-mask"])
+def test_a_denied_place_in_a_readable_home_is_closed(
+    stage: Stage, ssh: Path, row: tuple[str, ...], mask: str
+) -> None:
+    words = _at(row, "denied")
+    if words[0] == "read_link":
+        os.symlink(ssh / "file", stage.project / "left")
+        words = ["read", "{project}/left"]
+    elif words[0] == "read_link_to_directory":
+        os.symlink(ssh, stage.project / "left")
+        words = ["read", "{project}/left/file"]
+    policy = "login-node" if mask == "mask" else stage.policy(NO_MASK)
+    stage.refused((EACCES, EXDEV, ENOENT, EROFS, EBUSY, UNDONE), *words, policy=policy)
+
+
+@pytest.mark.nested
+@pytest.mark.parametrize("policy", ["login-node", NO_MASK], ids=["mask", "no-mask"])
+@pytest.mark.parametrize("name", [".netrc", ".config/gh/hosts.yml", ".local/share/keyrings/login", ".bash_history"])
+def test_each_credential_is_unreadable_and_its_neighbours_are_not(stage: Stage, name: str, policy: str) -> None:
+    path = stage.account.home / name
+    stage.account.write(path, "secret")
+    neighbour = stage.account.write(path.parent / "neighbour", "plain")
+    policy = stage.policy(policy) if "\n" in policy else policy
+    try:
+        stage.refused((EACCES, UNDONE, ENOENT), "read", str(path), policy=policy)
+        if path.parent.name not in ("gh", "keyrings"):
+            stage.works("read", str(neighbour), policy=policy)
+    finally:
+        path.unlink()
+        neighbour.unlink()
+
+
+@pytest.mark.nested
+def test_a_denied_place_that_is_a_link_is_denied_where_it_leads(stage: Stage) -> None:
+    real = stage.account.home / "dotfiles/ssh"
+    stage.account.write(real / "file", "secret")
+    stage.account.write(real.parent / "plain", "plain")
+    left = stage.account.home / ".ssh"
+    os.symlink("dotfiles/ssh", left)
+    try:
+        for path in (left / "file", real / "file"):
+            stage.refused((EACCES, UNDONE, ENOENT), "read", str(path))
+            stage.refused((EACCES, UNDONE, ENOENT), "read", str(path), policy=stage.policy(NO_MASK))
+        stage.works("read", str(real.parent / "plain"))
+    finally:
+        left.unlink()
+        shutil.rmtree(real.parent)
+
+
+@pytest.mark.nested
+def test_what_appears_in_a_denied_place_after_the_start_stays_closed(stage: Stage) -> None:
+    path = stage.account.home / ".aws/credentials"
+    script = f"echo > {stage.project}/started; read go; {PYTHON} -IS {stage.act} read {path}"
+    fifo = stage.project / "go"
+    stage.bare("mkfifo", str(fifo))
+    for policy in ("login-node", stage.policy(NO_MASK)):
+        (stage.project / "started").unlink(missing_ok=True)
+        with stage.beside(
+            [*guarded(stage, "--project", str(stage.project), policy=policy), "sh", "-c",
+             f"echo started; exec < {fifo}; read go; {PYTHON} -IS {stage.act} read {path}; echo $?"],
+        ) as process:  # fmt: skip
+            assert process.said == "started"
+            stage.account.write(path, "secret")
+            fifo.write_text("go\n")
+            assert process.stdout.readline().strip() == str(EACCES), script
+            assert stage.bare("read", str(path)) == 0
+        shutil.rmtree(path.parent)
+
+
+@pytest.mark.nested
+@pytest.mark.parametrize("policy", ["login-node", NO_MASK], ids=["mask", "no-mask"])
+def test_the_home_keeps_no_trace_of_guard(stage: Stage, policy: str) -> None:
+    home = stage.account.home
+
+    def look() -> list[tuple[str, int, int]]:
+        return sorted(
+            (str(path), path.lstat().st_mode, path.lstat().st_ino)
+            for path in home.rglob("*")
+            if "/project-" not in str(path)
+        )
+
+    before = look()
+    stage.works("create", "{project}/new", policy=stage.policy(policy) if "\n" in policy else policy)
+    assert look() == before
+
+
+# Links that a tree leaves behind ------------------------------------------------------------------------
+
+
+@pytest.mark.nested
+@pytest.mark.parametrize("policy", ["login-node", NO_MASK], ids=["mask", "no-mask"])
+def test_a_link_in_the_home_to_the_root_widens_nothing(stage: Stage, policy: str) -> None:
+    left = stage.account.home / "everything"
+    os.symlink("/", left)
+    policy = stage.policy(policy) if "\n" in policy else policy
+    try:
+        for path in (f"{left}{stage.elsewhere}/file", "{elsewhere}/file"):
+            stage.refused(EACCES, "read", path, policy=policy)
+            stage.refused(EACCES, "write", path, policy=policy)
+    finally:
+        left.unlink()
+
+
+@pytest.mark.nested
+def test_a_project_that_became_a_link_is_not_followed_by_the_grant(stage: Stage) -> None:
+    """What a tree swaps beneath the project between two starts decides nothing."""
+    shutil.rmtree(stage.project / "full")
+    os.symlink(stage.home, stage.project / "full")
+    stage.refused(EACCES, "write", "{project}/full/file")
+
+
+@pytest.mark.nested
+def test_a_linked_gitconfig_neither_stops_the_start_nor_is_writable(stage: Stage) -> None:
+    real = stage.account.write(stage.account.home / "settings/git", "[user]\n\tname = A\n")
+    left = stage.account.home / ".gitconfig"
+    os.symlink("settings/git", left)
+    try:
+        stage.works("read", str(left))
+        stage.refused((EACCES, EROFS), "write", str(left))
+        stage.refused((EACCES, EROFS), "write", str(real))
+    finally:
+        left.unlink()
+        shutil.rmtree(real.parent)
+
+
+# Protected places in a writable one ---------------------------------------------------------------------
+
+
+@pytest.fixture
+def repository(stage: Stage) -> Path:
+    stage.account.command(["git", "init", "-q", str(stage.project)])
+    stage.account.write(stage.project / ".git/hooks/pre-commit.sample", "#!/bin/sh\n")
+    stage.set(git=stage.project / ".git")
+    return stage.project / ".git"
+
+
+PROTECTED = [
+    (EROFS, "create", "{git}/hooks/pre-commit"),
+    (EROFS, "write", "{git}/config"),
+    (EROFS, "truncate", "{git}/config"),
+    ((EROFS, EBUSY), "unlink", "{git}/config"),
+    (EROFS, "unlink", "{git}/hooks/pre-commit.sample"),
+    ((EBUSY, EXDEV), "rename", "{git}", "{project}/x"),
+    ((EBUSY, EXDEV), "rename", "{git}/hooks", "{project}/x"),
+    ((EBUSY, EXDEV), "rename", "{project}/file", "{git}/config"),
+    ((EBUSY, EXDEV), "exchange", "{project}/full", "{git}/hooks"),
+    ((EBUSY, EXDEV), "exchange", "{project}/full", "{git}"),
+    ((EXDEV, EROFS), "link", "{project}/file", "{git}/hooks/pre-commit"),
+    (EXDEV, "link", "{git}/config", "{project}/config"),
+    ((EXDEV, EROFS), "rename", "{project}/file", "{git}/hooks/pre-commit"),
+    (EROFS, "chmod", "libc", "{git}/hooks/pre-commit.sample", "755"),
+    (EROFS, "times", "{git}/config"),
+    (EROFS, "symlink", "/bin/true", "{git}/hooks/pre-commit"),
+    (EROFS, "create", "/proc/self/root{git}/hooks/pre-commit"),
+    (EROFS, "create", "/proc/self/cwd/.git/hooks/pre-commit"),
+]
+
+
+@pytest.mark.nested
+@pytest.mark.parametrize("row", PROTECTED, ids=_id)
+def test_hooks_and_settings_of_the_repository_cannot_be_changed(
+    stage: Stage, repository: Path, row: tuple[object, ...]
+) -> None:
+    stage.refused(row[0], *map(str, row[1:]))
+
+
+@pytest.mark.nested
+@pytest.mark.parametrize("where", [".git/hooks", ".git"])
+def test_a_start_from_within_a_protected_place_is_no_way_into_it(stage: Stage, repository: Path, where: str) -> None:
+    path = "pre-commit" if where == ".git/hooks" else "hooks/pre-commit"
+    stage.refused(EROFS, "create", path, cwd=stage.project / where)
+
+
+@pytest.mark.nested
+def test_a_start_from_within_a_denied_place_is_no_way_into_it(stage: Stage) -> None:
+    text = 'schema=1\nname="secret"\nextends="login-node"\n[files]\ndeny=["{project}/full"]\n'
+    policy = stage.policy(text)
+    gone = (UNDONE, ENOENT, EACCES)
+    stage.refused(gone, "read", "inner/file", cwd=stage.project / "full", policy=policy)
+    done = stage.account.guard(
+        ["cat", "file"], "--project", str(stage.project), policy=policy, cwd=stage.project / "full/inner"
+    )
+    assert done.returncode in (1, 125)
+    assert "secret" not in done.stdout
+    assert stage.bare("read", "file", cwd=stage.project / "full/inner") == 0
+
+
+@pytest.mark.nested
+def test_a_repository_can_still_be_worked_in(stage: Stage, repository: Path) -> None:
+    git = ["git", "-c", "user.name=a", "-c", "user.email=a@b"]
+    for words in ([*git, "add", "file"], [*git, "commit", "-qm", "one"], [*git, "gc", "-q"], [*git, "status"]):
+        done = stage.account.guard(words, "--no-project-policy", cwd=stage.project)
+        assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.nested
+def test_without_the_mask_the_status_says_that_hooks_are_open(stage: Stage, repository: Path) -> None:
+    """Landlock cannot take rights away beneath a grant; what is open is told, and --require refuses."""
+    policy = stage.policy(NO_MASK)
+    stage.works("create", "{git}/hooks/pre-commit", policy=policy)
+    done = stage.account.guard(["true"], "--require", "files", policy=policy, cwd=stage.project)
+    assert done.returncode == 125
+    assert "protected" in done.stderr
+    assert ".git/hooks" in done.stderr
+
+
+# Descriptors --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.nested
+@pytest.mark.parametrize("row", [("read_at", "file"), ("create_at", "new")], ids=_id)
+def test_an_inherited_directory_is_no_way_out(stage: Stage, row: tuple[str, str]) -> None:
+    fd = os.open(stage.elsewhere, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        stage.refused(EBADF, row[0], str(fd), row[1], pass_fds=(fd,))
+    finally:
+        os.close(fd)
+
+
+FROM_OUTPUT = 'exec "$@" 5<&1 > /dev/null'
+
+
+@pytest.mark.nested
+@pytest.mark.parametrize("row", [("read_at", "file"), ("create_at", "new")], ids=_id)
+@pytest.mark.parametrize("place", ["elsewhere", "denied"])
+def test_a_directory_as_standard_output_is_no_way_out(
+    stage: Stage, ssh: Path, place: str, row: tuple[str, str]
+) -> None:
+    fd = os.open(ssh if place == "denied" else stage.elsewhere, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        stage.refused(EACCES, row[0], "5", row[1], stdout=fd, stderr=subprocess.PIPE, capture_output=False, shell=FROM_OUTPUT)
+    finally:
+        os.close(fd)
+
+
+@pytest.mark.nested
+def test_every_inherited_descriptor_is_closed(stage: Stage) -> None:
+    fds = tuple(os.open(stage.elsewhere / "file", os.O_RDWR) for _ in range(5))
+    try:
+        stage.refused(EBADF, "descriptors", "0,1,2,3", pass_fds=fds)
+    finally:
+        for fd in fds:
+            os.close(fd)
+
+
+@pytest.mark.nested
+def test_standard_output_to_a_file_outside_cannot_be_opened_anew(stage: Stage) -> None:
+    log = stage.account.write(stage.elsewhere / "log")
+    with open(log, "w") as out:
+        stage.refused(EACCES, "reopen_standard", "1", stdout=out, capture_output=False)
+
+
+# Devices ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.nested
+@pytest.mark.parametrize("path", ["/dev/null", "/dev/zero", "/dev/full"])
+def test_the_harmless_devices_can_be_read_and_written(stage: Stage, path: str) -> None:
+    stage.works("open_both", path)
+
+
+@pytest.mark.nested
+@pytest.mark.parametrize("path", ["/dev/ptmx", "/dev/fuse"])
+def test_other_devices_cannot_be_opened(stage: Stage, path: str) -> None:
+    if stage.bare("open_both", path):
+        pytest.skip(f"{path} is not for ordinary users here")
+    stage.refused(EACCES, "open_both", path)
+
+
+@pytest.mark.nested
+def test_files_cannot_be_opened_by_handle(stage: Stage) -> None:
+    stage.refused(EPERM, "handle", "{elsewhere}/file")
+
+
+# guard's own places --------------------------------------------------------------------------------------
+
+
+@pytest.mark.nested
+def test_state_and_plans_cannot_be_changed_from_inside(stage: Stage) -> None:
+    stage.works("read", "{project}/file")
+    state = stage.account.state
+    for words in (("create", f"{state}/plans/planted"), ("append", f"{state}/events.jsonl")):
+        stage.refused(EACCES, *words)
+
+
+@pytest.mark.nested
+def test_the_state_is_closed_also_when_the_policy_grants_its_parent(stage: Stage) -> None:
+    text = f'schema=1\nname="wide"\nextends="login-node"\nreason="x"\n[files]\nwrite=["{stage.account.state.parent}"]\n'
+    policy = stage.policy(text)
+    stage.works("create", "{elsewhere}/made", policy=policy)
+    stage.refused(EACCES, "create", f"{stage.account.state}/plans/granted", policy=policy)
+    if os.geteuid() == 0:
+        os.chown(stage.account.config, stage.account.uid, -1)  # a relocated installation's own user
+    stage.refused(EACCES, "create", f"{stage.account.config}/planted.toml", policy=policy)
+    (stage.account.config / "planted.toml").unlink()
+
