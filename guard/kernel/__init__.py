@@ -32,6 +32,8 @@ _NUMBERS = {
 _COMMON = {
     "close_range": 436,
     "openat2": 437,
+    "pidfd_open": 434,
+    "pidfd_getfd": 438,
     "landlock_create_ruleset": 444,
     "landlock_add_rule": 445,
     "landlock_restrict_self": 446,

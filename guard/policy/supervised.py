@@ -1,0 +1,94 @@
+"""Which system calls a supervisor is asked about, and the head of the filter that asks it.
+
+Put before the filter of `guard.policy.filter`: what is asked about never reaches the rows there, so that each
+handler judges again all that those rows would have refused. Without a supervisor the same filter stands alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from guard.kernel import assembler as bpf
+from guard.kernel import seccomp
+from guard.policy.refusals import Test, lacks, none_of, nonzero
+from guard.policy.status import control_modes
+
+__all__ = ["ASKED", "calls", "head"]
+
+CONNECT = ("connect", "unix-sockets")
+BIND = ("bind", "unix-sockets")
+MODES = ("world-writable", "setuid", "metadata")
+
+ASKED: tuple[tuple[tuple[str, ...], str, tuple[Test, ...]], ...] = (
+    # An address stands behind a pointer.
+    (BIND, "bind", ()),
+    (("bind",), "listen", ()),
+    (CONNECT, "connect", ()),
+    (("bind", "connect", "unix-sockets"), "sendto", (nonzero(4),)),
+    # A path stands behind a pointer, and strip needs the call done in another way.
+    (MODES, "chmod fchmod fchmodat fchmodat2", ()),
+    (("world-writable",), "umask", (lacks(0, 0o002),)),
+    (("metadata",), "chown lchown fchown fchownat utime utimes futimesat utimensat", ()),
+    (("metadata", "world-writable"), "setxattr lsetxattr fsetxattr removexattr lremovexattr fremovexattr", ()),
+    # Whose process or thread it is, the filter cannot know.
+    (("processes",), "setpriority", (none_of(1, 0),)),
+    (("processes",), "ioprio_set", (none_of(1, 0),)),
+    (("processes",), "sched_setaffinity sched_setscheduler sched_setparam sched_setattr", (none_of(0, 0),)),
+    # What flows into an interpreter.
+    (("pipe-to-shell",), "execve execveat", ()),
+)
+"""(controls that need it, calls, conditions on registers)."""
+
+
+def calls(values: Mapping[str, object]) -> dict[str, tuple[Test, ...]]:
+    """Return the calls that a policy's supervisor is asked about, with the conditions under which."""
+    on = {control for control, mode in control_modes(values).items() if mode == "enforce"}
+    if values["pipe_to_shell.action"] == "observe" and values["controls.pipe_to_shell"] != "off":
+        on.add("pipe-to-shell")
+    return {name: tests for controls, names, tests in ASKED if on & set(controls) for name in names.split()}
+
+
+def head(asked: Mapping[str, tuple[Test, ...]], numbers: Mapping[str, int], machine: str) -> bytes:
+    """Assemble the head; what it does not answer goes on into whatever is appended.
+
+    Args:
+        asked: as `calls` returns it.
+        numbers: call to number on this machine; calls without one are left out.
+        machine: x86_64 or aarch64.
+    """
+    code = bpf.Assembler()
+    code.load(seccomp.DATA_ARCH)
+    code.jump(bpf.EQUAL, seccomp.MACHINES[machine].audit, no="out")
+    code.load(seccomp.DATA_NR)
+    for name, tests in asked.items():
+        if name not in numbers:
+            continue
+        following = code.label()
+        code.jump(bpf.EQUAL, numbers[name], no=following)
+        unasked = code.label()
+        for test in tests:
+            _test(code, test, unasked)
+        code.answer(seccomp.RET_USER_NOTIF)
+        code.mark(unasked)
+        if tests:
+            code.load(seccomp.DATA_NR)
+        code.mark(following)
+    code.mark("out")
+    return code.assemble()
+
+
+def _test(code: bpf.Assembler, test: Test, otherwise: str) -> None:
+    """Go on where one of the two kinds of conditions used above holds."""
+    low = seccomp.DATA_ARGS + 8 * test.arg
+    holds = code.label()
+    code.load(low)
+    code.mask(test.mask & 0xFFFFFFFF)
+    if not test.unless:
+        code.jump(bpf.EQUAL, test.values[0], no=otherwise)
+    elif test.mask >> 32:
+        code.jump(bpf.EQUAL, 0, no=holds)
+        code.load(low + 4)
+        code.jump(bpf.EQUAL, 0, yes=otherwise)
+    else:
+        code.jump(bpf.EQUAL, test.values[0], yes=otherwise)
+    code.mark(holds)
