@@ -300,6 +300,10 @@ class Places:
             else:
                 self._grant(path, access, masked, ruleset)
 
+    def writable(self) -> "tuple[str, ...]":
+        """Return the real paths of the places at and below which the session may write."""
+        return tuple(self._real(top) for top in self._tops)
+
     def _grant_devices(self, prefix: str, access: int, ruleset: "landlock.Ruleset") -> None:
         parent, _, start = prefix.rpartition("/")
         try:

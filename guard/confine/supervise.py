@@ -16,7 +16,7 @@ S loads everything before A starts: a new installation under its feet changes no
 
 import _signal
 import _socket
-import os
+import posix as os
 import select
 
 from guard import kernel

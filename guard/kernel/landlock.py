@@ -95,6 +95,10 @@ class Ruleset:
         rule = access.to_bytes(8, sys.byteorder) + port.to_bytes(8, sys.byteorder)
         syscall("landlock_add_rule", self._fd, _RULE_NET_PORT, rule, 0)
 
+    def duplicate(self) -> int:
+        """Return a further descriptor of the ruleset, for processes that enter it one by one."""
+        return os.dup(self._fd)
+
     def restrict(self, flags: int = 0) -> None:
         """Apply to this thread and all it starts; the ruleset is used up."""
         try:

@@ -6,7 +6,7 @@ pointers or descriptors were what decided; `CONTINUE` is for calls judged by the
 """
 
 import fcntl
-import os
+import posix as os
 import struct
 import sys
 
@@ -20,7 +20,7 @@ NEW_LISTENER, WAIT_KILLABLE_RECV = 8, 32
 _NOTIFICATION = struct.Struct("@QIIiIQ6Q")  # id, pid, flags, then struct seccomp_data: nr, arch, ip, args
 _RESPONSE = struct.Struct("@QqiI")
 _PIDFD_THREAD = os.O_EXCL
-_PAGE = os.sysconf("SC_PAGE_SIZE")
+_PAGE = 4096  # the smallest there is: reading less at once is always right
 
 
 class Gone(Exception):  # noqa: N818 - a state of the caller, not an error of ours

@@ -102,6 +102,7 @@ def compile(effective: Effective, host: Host, since: float | None = None) -> Pla
         "ports": ports,
         "bpf": filters.build(values, domain, host.machine) if enforcing else b"",
         "bpf_alone": filters.build(values, False, host.machine) if enforcing else b"",
+        "bpf_supervised": _supervised(values, domain, host.machine) if enforcing else b"",
         "seccomp_flags": 4,  # SPEC_ALLOW: before 5.16 a filter switches speculation off for the whole tree
         "rlimits": [
             (number, limit)
@@ -119,9 +120,23 @@ def compile(effective: Effective, host: Host, since: float | None = None) -> Pla
         "events": effective.word("on_fault.events"),
         "status": judged,
         "status_mask": statuses(effective, host, mask=True) if host.mask else judged,
+        "status_supervised": statuses(effective, host, supervisor=True),
+        "status_supervised_mask": statuses(effective, host, mask=host.mask, supervisor=True),
         "asked": [control for control in modes if control in on],
         "supervisor": _supervisor(effective, modes),
     }
+
+
+def _supervised(values: Mapping[str, object], domain: bool, machine: str) -> bytes:
+    """Return the filter with its questions to a supervisor in front; empty where the policy has none."""
+    from guard.confine.handlers.numbers import numbers
+    from guard.policy import filter as filters
+    from guard.policy import supervised
+
+    asked = supervised.calls(values)
+    if not asked:
+        return b""
+    return supervised.head(asked, numbers(machine), machine) + filters.build(values, domain, machine)
 
 
 def rights(abi: int) -> int:

@@ -1,0 +1,202 @@
+"""Owner, times, extended attributes and access lists of files: only of those the tree may write.
+
+Each call is done by the supervisor on the file it judged, through its descriptor.
+"""
+
+import posix as os
+import struct
+
+from guard.confine.handlers import paths
+from guard.confine.handlers.base import Call, Supervisor
+from guard.kernel import syscall
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from guard.confine.handlers.base import Handler
+
+_AT_SYMLINK_NOFOLLOW, _AT_EMPTY_PATH = 0x100, 0x1000
+_FORMAT, _LINK = 0o170000, 0o120000
+_EPERM, _EINVAL, _EOPNOTSUPP = 1, 22, 95
+_XATTR_SIZE_MAX, _XATTR_NAME_MAX = 65536, 255
+_ACLS = (b"system.posix_acl_access", b"system.posix_acl_default")
+_ACL_OTHER, _ACL_WRITE = 0x20, 2
+
+
+def handlers(supervisor: "Supervisor") -> "dict[str, Handler]":
+    """The calls of this file."""
+    return {
+        "chown": lambda s, c: _chown(s, c, paths.AT_FDCWD, c.string(c.args[0]), c.args[1], c.args[2], True),
+        "lchown": lambda s, c: _chown(s, c, paths.AT_FDCWD, c.string(c.args[0]), c.args[1], c.args[2], False),
+        "fchown": fchown,
+        "fchownat": fchownat,
+        "utime": utime,
+        "utimes": lambda s, c: _utimes(s, c, paths.AT_FDCWD, c.args[0], c.args[1]),
+        "futimesat": lambda s, c: _utimes(s, c, c.args[0], c.args[1], c.args[2]),
+        "utimensat": utimensat,
+        "setxattr": lambda s, c: _set_attribute(s, c, True),
+        "lsetxattr": lambda s, c: _set_attribute(s, c, False),
+        "fsetxattr": lambda s, c: _set_attribute(s, c, None),
+        "removexattr": lambda s, c: _remove_attribute(s, c, True),
+        "lremovexattr": lambda s, c: _remove_attribute(s, c, False),
+        "fremovexattr": lambda s, c: _remove_attribute(s, c, None),
+    }
+
+
+# Owner --------------------------------------------------------------------------------------------------
+
+
+def fchown(supervisor: "Supervisor", call: "Call") -> int:
+    """fchown(descriptor, user, group)."""
+    return _chown_open(supervisor, call, call.descriptor(call.args[0]), call.args[1], call.args[2])
+
+
+def fchownat(supervisor: "Supervisor", call: "Call") -> int:
+    """fchownat(directory, path, user, group, flags)."""
+    start, user, group, flags = call.args[0], call.args[2], call.args[3], call.args[4] & 0xFFFFFFFF
+    if flags & ~(_AT_SYMLINK_NOFOLLOW | _AT_EMPTY_PATH):
+        raise OSError(_EINVAL, "Invalid argument")
+    path = call.string(call.args[1])
+    if not path and flags & _AT_EMPTY_PATH:
+        return _chown_open(supervisor, call, paths.directory(call, start), user, group)
+    return _chown(supervisor, call, start, path, user, group, not flags & _AT_SYMLINK_NOFOLLOW)
+
+
+def _chown(
+    supervisor: "Supervisor", call: "Call", start: int, path: bytes, user: int, group: int, follow: bool
+) -> int:
+    return _chown_open(supervisor, call, paths.resolve(call, start, path, follow), user, group)
+
+
+def _chown_open(supervisor: "Supervisor", call: "Call", fd: int, user: int, group: int) -> int:
+    try:
+        supervisor.check_metadata(call, fd, "chown")
+        call.check()
+        syscall("fchownat", fd, b"", user & 0xFFFFFFFF, group & 0xFFFFFFFF, _AT_EMPTY_PATH)
+    finally:
+        os.close(fd)
+    return 0
+
+
+# Times --------------------------------------------------------------------------------------------------
+
+_NOW = struct.pack("@4q", 0, 0x3FFFFFFF, 0, 0x3FFFFFFF)  # UTIME_NOW twice
+
+
+def utimensat(supervisor: "Supervisor", call: "Call") -> int:
+    """utimensat(directory, path, times[2], flags); without a path it is the descriptor's own file."""
+    start, path_at, times_at, flags = call.args[0], call.args[1], call.args[2], call.args[3] & 0xFFFFFFFF
+    if flags & ~(_AT_SYMLINK_NOFOLLOW | _AT_EMPTY_PATH):
+        raise OSError(_EINVAL, "Invalid argument")
+    times = call.read(times_at, 32) if times_at else _NOW
+    if not path_at:
+        return _set_times(supervisor, call, call.descriptor(start), times)
+    path = call.string(path_at)
+    if not path and flags & _AT_EMPTY_PATH:
+        return _set_times(supervisor, call, paths.directory(call, start), times)
+    fd = paths.resolve(call, start, path, not flags & _AT_SYMLINK_NOFOLLOW)
+    return _set_times(supervisor, call, fd, times)
+
+
+def utime(supervisor: "Supervisor", call: "Call") -> int:
+    """utime(path, {access, change} in seconds)."""
+    times = _NOW
+    if call.args[1]:
+        access, change = struct.unpack("@2q", call.read(call.args[1], 16))
+        times = struct.pack("@4q", access, 0, change, 0)
+    return _set_times(supervisor, call, paths.resolve(call, paths.AT_FDCWD, call.string(call.args[0])), times)
+
+
+def _utimes(supervisor: "Supervisor", call: "Call", start: int, path_at: int, times_at: int) -> int:
+    """utimes and futimesat: microseconds; futimesat without a path is the descriptor's own file."""
+    times = _NOW
+    if times_at:
+        s1, u1, s2, u2 = struct.unpack("@4q", call.read(times_at, 32))
+        if not (0 <= u1 < 1_000_000 and 0 <= u2 < 1_000_000):
+            raise OSError(_EINVAL, "Invalid argument")
+        times = struct.pack("@4q", s1, u1 * 1000, s2, u2 * 1000)
+    if not path_at:
+        return _set_times(supervisor, call, call.descriptor(start), times)
+    return _set_times(supervisor, call, paths.resolve(call, start, call.string(path_at)), times)
+
+
+def _set_times(supervisor: "Supervisor", call: "Call", fd: int, times: bytes) -> int:
+    try:
+        supervisor.check_metadata(call, fd, "utimensat")
+        call.check()
+        if os.fstat(fd).st_mode & _FORMAT == _LINK:
+            syscall("utimensat", fd, b"", times, _AT_EMPTY_PATH)  # since 5.8
+        else:
+            syscall("utimensat", -100, b"/proc/self/fd/%d" % fd, times, 0)
+    finally:
+        os.close(fd)
+    return 0
+
+
+# Extended attributes ------------------------------------------------------------------------------------
+
+
+def _file(call: "Call", follow: "bool | None") -> int:
+    """The file of an attribute call: by path, followed or not, or by descriptor (None)."""
+    if follow is None:
+        return call.descriptor(call.args[0])
+    return paths.resolve(call, paths.AT_FDCWD, call.string(call.args[0]), follow)
+
+
+def _name(call: "Call") -> bytes:
+    name = call.string(call.args[1], _XATTR_NAME_MAX + 1)
+    if not name:
+        raise OSError(34, "Numerical result out of range")
+    return name
+
+
+def _reached(fd: int) -> bytes:
+    if os.fstat(fd).st_mode & _FORMAT == _LINK:
+        raise OSError(_EOPNOTSUPP, "Operation not supported")  # a link has no attributes that users may set
+    return b"/proc/self/fd/%d" % fd
+
+
+def _set_attribute(supervisor: "Supervisor", call: "Call", follow: "bool | None") -> int:
+    name = _name(call)
+    size, flags = call.args[3], call.args[4] & 0xFFFFFFFF
+    if size > _XATTR_SIZE_MAX:
+        raise OSError(7, "Argument list too long")
+    value = call.read(call.args[2], size) if size else b""
+    fd = _file(call, follow)
+    try:
+        supervisor.check_metadata(call, fd, "setxattr")
+        if name in _ACLS:
+            value = _judge_acl(supervisor, call, fd, value)
+        call.check()
+        syscall("setxattr", _reached(fd), name + b"\0", value, len(value), flags)
+    finally:
+        os.close(fd)
+    return 0
+
+
+def _remove_attribute(supervisor: "Supervisor", call: "Call", follow: "bool | None") -> int:
+    name = _name(call)
+    fd = _file(call, follow)
+    try:
+        supervisor.check_metadata(call, fd, "removexattr")
+        call.check()
+        syscall("removexattr", _reached(fd), name + b"\0")
+    finally:
+        os.close(fd)
+    return 0
+
+
+def _judge_acl(supervisor: "Supervisor", call: "Call", fd: int, value: bytes) -> bytes:
+    """Take the write right of `other` out of an access list, or refuse it (posix_acl_xattr.h)."""
+    if len(value) < 4 or (len(value) - 4) % 8:
+        raise OSError(_EINVAL, "Invalid argument")
+    entries = bytearray(value)
+    for at in range(4, len(value), 8):
+        tag, rights, _ = struct.unpack_from("<HHI", value, at)
+        if tag == _ACL_OTHER and rights & _ACL_WRITE:
+            what = f"access list for others on {paths.real(fd)}"
+            if supervisor.setting("world_writable") == "strip":
+                struct.pack_into("<H", entries, at + 2, rights & ~_ACL_WRITE)
+                supervisor.tell("world-writable", "world-writable-acl", "rewritten", what, "", call.pid, "low")
+            else:
+                supervisor.decide("world-writable", "world-writable-acl", what, _EPERM, call)
+    return bytes(entries)
