@@ -211,9 +211,7 @@ def _call(code: bpf.Assembler, nr: int, rows: Sequence[Rule]) -> None:
             _test(code, test, otherwise)
         code.answer(rule.action)
         code.mark(otherwise)
-    if all(
-        rule.tests for rule in rows
-    ):  # the accumulator holds an argument by now: nothing else may be asked
+    if all(rule.tests for rule in rows):  # the accumulator holds an argument by now: nothing else may be asked
         code.go("tail")
     code.mark(following)
 

@@ -173,30 +173,22 @@ def _grants(effective: Effective) -> list[tuple[str, int]]:
 
 def _ports(effective: Effective, on: set[str], abi: int) -> tuple[int, list[tuple[int, int]]]:
     """Return (handled bits, port rules); what a rule by port would open too wide stays closed or is told."""
-    from guard.policy.status import PORTS_MOST, port_list
+    from guard.policy.status import bind_ports, connect_ports
 
     if abi < 4:
         return 0, []
     handled = 0
-    found: dict[int, int] = {}
+    opened: list[tuple[int, int]] = []
     if "bind" in on:
         handled |= BIND_TCP
-        room = PORTS_MOST
-        for entry in effective.bind_allow():
-            # A rule knows neither addresses nor programs: it may speak only where neither is asked for.
-            listed = port_list(entry.ports, room) if entry.addr == "any" and not entry.exec else None
-            for port in listed or ():
-                found[port] = found.get(port, 0) | BIND_TCP
-            room -= len(listed or ())
+        opened += [(port, BIND_TCP) for _, ports in bind_ports(effective) for port in ports]
     if "connect" in on:
         handled |= CONNECT_TCP
-        found[DNS] = found.get(DNS, 0) | CONNECT_TCP
-        room = PORTS_MOST
-        for rule in effective.connect() or ():
-            listed = port_list(rule.ports, room)
-            for port in listed or ():
-                found[port] = found.get(port, 0) | CONNECT_TCP
-            room -= len(listed or ())
+        opened.append((DNS, CONNECT_TCP))
+        opened += [(port, CONNECT_TCP) for _, ports in connect_ports(effective) for port in ports]
+    found: dict[int, int] = {}
+    for port, bits in opened:
+        found[port] = found.get(port, 0) | bits
     return handled, sorted(found.items())
 
 
@@ -217,9 +209,7 @@ def _supervisor(effective: Effective, modes: dict[str, str]) -> dict[str, object
         "setuid": effective.word("modes.setuid"),
         "pipe_to_shell": effective.word("pipe_to_shell.action"),
         "hand_off": {
-            key.partition(".")[2]: str(value)
-            for key, value in effective.values.items()
-            if key.startswith("hand_off.")
+            key.partition(".")[2]: str(value) for key, value in effective.values.items() if key.startswith("hand_off.")
         },
     }
 
@@ -262,6 +252,8 @@ _TEXTS = ("guard", "machine", "policy", "digest", "harness", "assigned_by", "tmp
 _LISTS = ("layers", "exceptions", "deny", "protect", "env_drop", "env_keep", "project_roots", "asked")
 _NUMBERS = ("abi", "handled_fs", "handled_net", "scoped", "restrict_flags", "seccomp_flags", "umask")
 _FLAGS = ("fs", "worktrees")
+_ADDED = {"plan_digest", "request"}
+"""What whoever keeps a plan may note in it beside what was compiled (guard.policy.prepare)."""
 _STATES = ("enforced", "partial", "absent", "observe", "off")
 
 
@@ -301,8 +293,8 @@ def _damaged(why: str) -> PlanError:
 
 def _check(plan: Plan) -> None:
     known = {*_WORDS, *_TEXTS, *_LISTS, *_NUMBERS, *_FLAGS, *_SHAPES}
-    if set(plan) != known:
-        raise _damaged("keys " + ", ".join(sorted(map(str, set(plan) ^ known))) + " are missing or unknown")
+    if set(plan) - _ADDED != known:
+        raise _damaged("keys " + ", ".join(sorted(map(str, (set(plan) - _ADDED) ^ known))) + " are missing or unknown")
     for key, words in _WORDS.items():
         if plan[key] not in words:
             raise _damaged(f"{key} is {plan[key]!r}")
@@ -324,9 +316,7 @@ def _natural(value: object) -> bool:
 
 
 def _rows(value: object, *kinds: type) -> bool:
-    return isinstance(value, list) and all(
-        isinstance(row, tuple) and tuple(map(type, row)) == kinds for row in value
-    )
+    return isinstance(value, list) and all(isinstance(row, tuple) and tuple(map(type, row)) == kinds for row in value)
 
 
 def _grant_rows(value: object) -> bool:
@@ -342,11 +332,7 @@ def _port_rows(value: object) -> bool:
 
 
 def _limit_rows(value: object) -> bool:
-    return (
-        _rows(value, int, int)
-        and isinstance(value, list)
-        and all(_natural(n) and _natural(v) for n, v in value)
-    )
+    return _rows(value, int, int) and isinstance(value, list) and all(_natural(n) and _natural(v) for n, v in value)
 
 
 def _program(value: object) -> bool:

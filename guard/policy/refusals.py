@@ -161,15 +161,12 @@ def _modes() -> list[Rule]:
         for call, mode in _CHMOD.items():
             reason = "others would get the right to write"
             test = bits(mode, _OTHERS_WRITE)
-            rules.append(
-                _rule(("world-writable",), call, action, reason, test, key="modes.world_writable", words=word)
-            )
+            rules.append(_rule(("world-writable",), call, action, reason, test, key="modes.world_writable", words=word))
     return rules
 
 
 _QUOTA_READS = tuple(
-    command << 8
-    for command in (0x800001, 0x800004, 0x800005, 0x800007, 0x800009, 0x5803, 0x5805, 0x5808, 0x5809)
+    command << 8 for command in (0x800001, 0x800004, 0x800005, 0x800007, 0x800009, 0x5803, 0x5805, 0x5808, 0x5809)
 )
 """QCMD of Q_SYNC, Q_GETFMT, Q_GETINFO, Q_GETQUOTA, Q_GETNEXTQUOTA and XFS's Q_XGETQUOTA, Q_XGETQSTAT,
 Q_XGETQSTATV, Q_XGETNEXTQUOTA (linux/quota.h, linux/dqblk_xfs.h), for any type of quota."""

@@ -138,7 +138,10 @@ def read_document(path: str, reader: Reader = read_file, *, project: bool = Fals
     """
     try:
         content = reader(path, PROJECT_LIMIT if project else LIMIT, not project)
-    except (FileNotFoundError, NotADirectoryError):
+    except (FileNotFoundError, NotADirectoryError) as error:
+        # A link to nothing is no absent file: what it led to (on a mount that is gone) counted for something.
+        if os.path.islink(path):
+            raise PolicyError(f"{printable(path)}: is a symbolic link to nothing") from error
         return None
     except (OSError, ValueError) as error:  # ValueError: a NUL in the path
         reason = error.strerror if isinstance(error, OSError) else str(error)

@@ -7,14 +7,24 @@ another: what is missing without the mask is listed without the mask.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from guard.policy.model import Effective
+    from guard.policy.model import BindAllow, ConnectRule, Effective
 
-__all__ = ["Host", "Status", "asked", "control_modes", "port_list", "statuses"]
+__all__ = [
+    "NEWEST_ABI",
+    "Host",
+    "Status",
+    "asked",
+    "bind_ports",
+    "connect_ports",
+    "control_modes",
+    "port_lists",
+    "statuses",
+]
 
 Status = tuple[str, list[str]]
 """(`enforced`, `partial`, `absent`, `observe` or `off`; what is missing)."""
@@ -82,11 +92,36 @@ def asked(effective: Effective) -> list[str]:
     return [control for control, mode in control_modes(effective.values).items() if mode == "enforce"]
 
 
-def port_list(ranges: tuple[tuple[int, int], ...], room: int) -> list[int] | None:
-    """Spell ranges out as ports, None when they are more than `room`."""
-    if sum(high - low + 1 for low, high in ranges) > room:
-        return None
-    return [port for low, high in ranges for port in range(low, high + 1)]
+def port_lists(ranges: Iterable[tuple[tuple[int, int], ...]]) -> list[list[int] | None]:
+    """Spell out the ranges of several rules, None for each that no longer fits into `PORTS_MOST` ports."""
+    room = PORTS_MOST
+    found: list[list[int] | None] = []
+    for spans in ranges:
+        count = sum(high - low + 1 for low, high in spans)
+        if count > room:
+            found.append(None)
+            continue
+        room -= count
+        found.append([port for low, high in spans for port in range(low, high + 1)])
+    return found
+
+
+def bind_ports(effective: Effective) -> list[tuple[BindAllow, list[int]]]:
+    """Return each exception to `network.bind` with the ports that a rule by port may open for it.
+
+    Such a rule knows neither addresses nor programs, so it speaks only where neither is asked for.
+    """
+    entries = effective.bind_allow()
+    whole = [entry.addr == "any" and not entry.exec for entry in entries]
+    lists = port_lists(entry.ports if exact else () for entry, exact in zip(entries, whole, strict=True))
+    return [(entry, ports or []) for entry, ports in zip(entries, lists, strict=True)]
+
+
+def connect_ports(effective: Effective) -> list[tuple[ConnectRule, list[int]]]:
+    """Return each rule of `network.connect` with the ports that are opened for it."""
+    rules = effective.connect() or ()
+    lists = port_lists(rule.ports for rule in rules)
+    return [(rule, ports or []) for rule, ports in zip(rules, lists, strict=True)]
 
 
 def statuses(effective: Effective, host: Host, mask: bool = False) -> dict[str, Status]:
@@ -196,30 +231,25 @@ def _bind(case: _Case) -> _Judged:
     if why:
         missing.append(f"TCP ports: {why}")
     elif effective.word("network.bind") == "loopback":
-        missing.append(
-            "loopback cannot be told from other addresses: no TCP bind at all without the supervisor"
-        )
-    for entry in effective.bind_allow():
-        if why or not _whole_port(entry.addr, entry.exec) or port_list(entry.ports, PORTS_MOST) is None:
+        missing.append("loopback cannot be told from other addresses: no TCP bind at all without the supervisor")
+    for entry, ports in bind_ports(effective):
+        if why or not ports:
             missing.append(f"bind_allow {entry}: stays closed without the supervisor")
     missing.append("listen without bind takes a free TCP port on every address")
     missing.append("UDP: a kernel's port rules do not reach it (Landlock ABI 10)")
     return not why, missing + case.filter() + case.round()
 
 
-def _whole_port(addr: str, program: str) -> bool:
-    """Whether a port rule, which knows neither addresses nor programs, says exactly the same."""
-    return addr == "any" and not program
-
-
 def _connect(case: _Case) -> _Judged:
     effective, why, missing = case.effective, case.landlock(4), []
     if why:
         missing.append(f"TCP ports: {why}")
-    for rule in effective.connect() or ():
-        if port_list(rule.ports, PORTS_MOST) is None:
-            missing.append(f"{rule}: more than {PORTS_MOST} ports, stays closed without the supervisor")
-        elif not why and (rule.to != "any" or rule.except_):
+    for rule, ports in connect_ports(effective):
+        if why:
+            break
+        if not ports:
+            missing.append(f"{rule}: beyond {PORTS_MOST} ports, stays closed without the supervisor")
+        elif rule.to != "any" or rule.except_:
             missing.append(f"{rule}: the ports are open to every address without the supervisor")
     if not why:
         missing.append("a server of the tree itself on another loopback port cannot be reached")

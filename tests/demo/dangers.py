@@ -44,6 +44,10 @@ class NotHereError(Exception):
     """Nothing to try it with on this machine."""
 
 
+class NoEffectError(Exception):
+    """The call said that it was done, and it was not."""
+
+
 class EmptyError(Exception):
     """The file can be opened, and nothing is in it."""
 
@@ -98,9 +102,9 @@ def change_mode(path: str, mode: int, change: Callable[[str, int], object] = os.
 
 
 def expect(there: bool) -> None:
-    """Some refusals leave the bit away instead of failing."""
+    """Some refusals leave something away instead of failing: `strip` in the policy."""
     if not there:
-        raise OSError(errno.EPERM, "left out")
+        raise NoEffectError
 
 
 def fchmod(path: str, mode: int) -> None:
@@ -333,7 +337,8 @@ ACTS = (
 
 
 def attempt(act: Act, stage: Stage) -> str:
-    """Do one act in a child: `done`, the name of an errno or a signal, `empty`, `not here`, or `broken`."""
+    """Do one act in a child: `done`, the name of an errno or a signal, `no effect`, `empty`,
+    `not here`, or `broken`."""
     reader, writer = os.pipe()
     child = os.fork()
     if child == 0:
@@ -353,6 +358,8 @@ def _attempt(act: Act, stage: Stage, writer: int) -> None:
         said = "done"
     except NotHereError:
         said = "not here"
+    except NoEffectError:
+        said = "no effect"
     except EmptyError:
         said = "empty"
     except OSError as error:

@@ -61,9 +61,7 @@ def random_program():
     for _ in range(20):
         code.load(seccomp.DATA_ARGS + 4 * random.randrange(6))
         code.mask(random.choice((1, 2, 3, 0xFFFFFFFF)))
-        code.jump(
-            random.choice((bpf.EQUAL, bpf.GREATER, bpf.NOT_LESS, bpf.ANY_BIT)), random.randrange(4), no="end"
-        )
+        code.jump(random.choice((bpf.EQUAL, bpf.GREATER, bpf.NOT_LESS, bpf.ANY_BIT)), random.randrange(4), no="end")
         if random.random() < 0.3:
             code.answer(seccomp.refuse(random.randrange(1, 100)))
     code.mark("end")
@@ -134,9 +132,7 @@ def test_the_numbers_are_those_of_libseccomp_as_far_as_it_knows_them():
     import pyseccomp
 
     known = {
-        name: nr
-        for name in seccomp.COMMON
-        if (nr := pyseccomp.resolve_syscall(pyseccomp.Arch.AARCH64, name)) >= 0
+        name: nr for name in seccomp.COMMON if (nr := pyseccomp.resolve_syscall(pyseccomp.Arch.AARCH64, name)) >= 0
     }
     assert len(known) > 20
     assert known == {name: seccomp.COMMON[name] for name in known}

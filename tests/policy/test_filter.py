@@ -168,10 +168,7 @@ def test_a_control_that_is_not_enforced_leaves_its_rows_out(control, call, args,
 def test_a_row_that_serves_several_controls_stays_while_one_is_enforced():
     assert answer("setxattr", controls__kernel_surface="off") == "EOPNOTSUPP"
     assert answer("io_uring_setup", controls__kernel_surface="off") == "ENOSYS"
-    assert (
-        answer("socket", (2, 1, 262), controls__kernel_surface="off", controls__bind="off")
-        == "EPROTONOSUPPORT"
-    )
+    assert answer("socket", (2, 1, 262), controls__kernel_surface="off", controls__bind="off") == "EPROTONOSUPPORT"
 
 
 @pytest.mark.parametrize("setting", ["observe", "off"])
@@ -230,9 +227,7 @@ def test_where_32_bit_programs_are_allowed_the_other_entries_stay_closed():
     program = built(kernel__binary32="allow")
     assert describe(run(program, 90, seccomp.AUDIT_ARCH_X86_64, (0, 0o666))) == "EPERM"
     assert describe(run(program, 90, seccomp.AUDIT_ARCH_AARCH64)) == "kill"
-    assert (
-        describe(run(built(machine="aarch64", kernel__binary32="allow"), 1, seccomp.AUDIT_ARCH_ARM)) == "kill"
-    )
+    assert describe(run(built(machine="aarch64", kernel__binary32="allow"), 1, seccomp.AUDIT_ARCH_ARM)) == "kill"
     assert describe(run(program, seccomp.X32_BIT | 90, seccomp.AUDIT_ARCH_X86_64, (0, 0o666))) == "kill"
 
 
@@ -262,13 +257,9 @@ def test_the_bytes_agree_with_the_table_on_every_row_and_its_neighbours(machine,
     for rule in RULES:
         tried = [[0] * 6]
         for test in rule.tests:
-            near = [
-                value ^ flip for value in test.values for flip in (0, 1, 2, test.mask & -test.mask, 1 << 31)
-            ]
+            near = [value ^ flip for value in test.values for flip in (0, 1, 2, test.mask & -test.mask, 1 << 31)]
             tried += [
-                [*args[: test.arg], value & 0xFFFFFFFF, *args[test.arg + 1 :]]
-                for args in tried
-                for value in near
+                [*args[: test.arg], value & 0xFFFFFFFF, *args[test.arg + 1 :]] for args in tried for value in near
             ]
         for call in rule.calls:
             nr = filters.number(call, machine)
@@ -333,9 +324,7 @@ def test_the_same_policy_gives_the_same_bytes_in_another_process():
         "import sys; from guard.policy import filter as f; from guard.policy.keys import defaults\n"
         "sys.stdout.buffer.write(f.build(defaults(), True, 'x86_64'))"
     )
-    once = subprocess.run(
-        [sys.executable, "-c", source], capture_output=True, check=True, env={"PYTHONHASHSEED": "7"}
-    )
+    once = subprocess.run([sys.executable, "-c", source], capture_output=True, check=True, env={"PYTHONHASHSEED": "7"})
     assert once.stdout == filters.build(defaults(), True, "x86_64")
 
 
@@ -375,9 +364,7 @@ def test_a_call_of_libseccomps_part_that_it_does_not_know_is_a_defect_and_said_s
     import pyseccomp
 
     resolve = pyseccomp.resolve_syscall
-    monkeypatch.setattr(
-        pyseccomp, "resolve_syscall", lambda arch, call: -1 if call == "bpf" else resolve(arch, call)
-    )
+    monkeypatch.setattr(pyseccomp, "resolve_syscall", lambda arch, call: -1 if call == "bpf" else resolve(arch, call))
     with pytest.raises(PlanError, match="bpf"):
         filters.build(values(), True, "x86_64")
 
@@ -410,11 +397,11 @@ def test_the_numbers_are_those_of_the_kernels_headers(machine, header):
         pytest.skip(f"no {header} here")
     numbers = {name: int(nr) for name, nr in re.findall(r"#define __NR(?:3264)?_(\w+) (\d+)", text)}
     ours = {call: filters.number(call, machine) for rule in RULES for call in rule.calls}
-    known = {call: nr for call, nr in ours.items() if call in numbers}
+    known = {call: nr for call, nr in ours.items() if call in numbers and nr is not None}
     assert len(known) > 90
     assert known == {call: numbers[call] for call in known}
-    absent = {call for call, nr in ours.items() if nr is None}
-    assert absent.isdisjoint(numbers) or machine == "aarch64"  # the generic header has calls for others too
+    left_out = {call for call, nr in ours.items() if nr is None and call in numbers}
+    assert all(call.endswith("64") for call in left_out) if machine == "aarch64" else not left_out
 
 
 def test_every_name_in_the_table_is_a_call_of_some_machine():
@@ -442,18 +429,12 @@ def test_the_ioctl_numbers_are_those_of_the_kernels_headers(tmp_path):
         "BTRFS_IOC_SUBVOL_CREATE_V2 BTRFS_IOC_SNAP_DESTROY BTRFS_IOC_SNAP_DESTROY_V2 "
         "BTRFS_IOC_SUBVOL_SETFLAGS BTRFS_IOC_SET_RECEIVED_SUBVOL",
     }  # fmt: skip
-    source = "#include <stdio.h>\n#include <sys/ioctl.h>\n" + "".join(
-        f"#include <{file}>\n" for file in names
-    )
+    source = "#include <stdio.h>\n#include <sys/ioctl.h>\n" + "".join(f"#include <{file}>\n" for file in names)
     wanted = " ".join(names.values()).split()
-    source += (
-        "int main(void) {" + "".join(f'printf("{name} %u\\n", (unsigned) {name});' for name in wanted) + "}"
-    )
+    source += "int main(void) {" + "".join(f'printf("{name} %u\\n", (unsigned) {name});' for name in wanted) + "}"
     (tmp_path / "numbers.c").write_text(source)
     try:
-        subprocess.run(
-            ["cc", "-o", tmp_path / "numbers", tmp_path / "numbers.c"], check=True, capture_output=True
-        )
+        subprocess.run(["cc", "-o", tmp_path / "numbers", tmp_path / "numbers.c"], check=True, capture_output=True)
     except (FileNotFoundError, subprocess.CalledProcessError):
         pytest.skip("no C compiler or no kernel headers here")
     said = subprocess.run([tmp_path / "numbers"], check=True, capture_output=True, text=True).stdout

@@ -340,9 +340,7 @@ def test_programs_start_under_the_filter(deny):
 
 @pytest.mark.skipif(MACHINE != "x86_64", reason="other entries exist on x86-64 only")
 def test_where_32_bit_programs_are_allowed_their_calls_are_judged(place):
-    low = mmap.mmap(
-        -1, 4096, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | 0x40
-    )  # MAP_32BIT: i386 can point there
+    low = mmap.mmap(-1, 4096, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | 0x40)  # MAP_32BIT: i386 can point there
     low.write(b"file\0")
     path = ctypes.addressof(ctypes.c_char.from_buffer(low))
 

@@ -907,7 +907,7 @@ def traced_chmod(path):
 @act
 def terminal(command, high="0"):
     """One ioctl on the terminal that is our standard input."""
-    byte = ctypes.create_string_buffer(b"\x03\0\0\0\0\0\0\0", 8)
+    byte = ctypes.create_string_buffer(b"x\0\0\0\0\0\0\0", 8)
     call("ioctl", 0, int(command, 16) | int(high) << 32, byte)
 
 

@@ -50,6 +50,7 @@ class Stage:
         for place in (self.project, self.home, self.elsewhere):
             self._furnish(place)
         self._values = {name: str(getattr(self, name)) for name in ("project", "home", "elsewhere")}
+        self._count = 0
         self._values |= {"user_home": str(account.home), "uid": str(account.uid)}
 
     def _furnish(self, place: Path) -> None:
@@ -66,7 +67,12 @@ class Stage:
         self._values |= {name: str(value) for name, value in values.items()}
 
     def words(self, words: Sequence[str], shell: str = "") -> list[str]:
-        """An act's command line, its `{places}` filled in; `shell` starts it as `"$@"`."""
+        """An act's command line, its `{places}` filled in; `shell` starts it as `"$@"`.
+
+        `{new}` is another name in the project each time.
+        """
+        self._count += 1
+        self.set(new=self.project / f"new-{self._count}")
         act = [PYTHON, "-IS", str(self.act), *(word.format(**self._values) for word in words)]
         return ["/bin/sh", "-c", shell, "sh", *act] if shell else act
 

@@ -123,18 +123,33 @@ def test_a_user_who_is_not_in_the_group_is_kept_out_by_the_modes(account, member
     assert account.guard(["cat", str(shared / "f")]).returncode != 0
 
 
-def test_the_world_gets_nothing_from_a_shared_project(member, shared):
-    for script in ("echo x > f; chmod 666 f", "mkdir -m 2777 d", "mkdir d; chmod 2777 d", "umask 0; mkdir e; chmod o+w e"):
-        done = run(member, shared, f"rm -rf f d e; {script}")
-        bare = member.command(["bash", "-euc", f"rm -rf f d e; {script}"], cwd=shared)
-        assert bare.returncode == 0, f"{script}: fails without guard too"
-        assert done.returncode != 0, script
+WIDE = {
+    "chmod 666": "echo x > f; chmod 666 f",
+    "mkdir -m 2777": "mkdir -m 2777 d",
+    "chmod 2777": "mkdir d; chmod 2777 d",
+    "chmod o+w under umask 0": "umask 0; mkdir e; chmod o+w e",
+    "umask 0": "umask 0; echo x > f; mkdir d",
+    "git init --shared=0666": "umask 0; git init -q --shared=0666",
+}
+
+
+@pytest.mark.parametrize("name", WIDE)
+def test_the_world_gets_nothing_from_a_shared_project(member, shared, name):
+    def open_to_all():
+        return [path.name for path in shared.rglob("*") if not path.is_symlink() and path.lstat().st_mode & 0o002]
+
+    run(member, shared, f"{WIDE[name]} || :")
+    assert open_to_all() == []
+    member.command(["bash", "-euc", f"rm -rf * .git; {WIDE[name]}"], cwd=shared)
+    assert open_to_all() != [], "the act does nothing without guard either"
 
 
 def test_a_group_named_as_primary_has_the_mask_and_keeps_its_groups(accounts, member, shared, group):
     """With one group only, denied places are hidden by a mount namespace; the group ids must come through it."""
     gid = grp.getgrnam(group).gr_gid
-    script = "umask 002; git init -q --shared=group; echo a > f; git add f; git commit -qm a; cp -a f g; mkdir -m 2770 d"
+    script = (
+        "umask 002; git init -q --shared=group; echo a > f; git add f; git commit -qm a; cp -a f g; mkdir -m 2770 d"
+    )
     command = [GUARD, "run", "--policy", "login-node", "--", "bash", "-euc", script]
     done = member.command(command, cwd=shared, env=GIT, group=gid, extra_groups=[gid])
     assert done.returncode == 0, done.stdout + done.stderr

@@ -20,7 +20,7 @@ def home(account):
         [
             "sh", "-ec",
             'ln -s dotfiles/gitconfig .gitconfig; mkdir -p .npm/_cacache .npm/_logs; cp -r "$0" origin; cd origin;'
-            " git init -q; git add .; git commit -qm Begin; cd ..; git clone -q --bare origin origin.git; rm -rf origin",
+            " git init -q; git add .; git commit -qm A; cd ..; git clone -q --bare origin origin.git; rm -rf origin",
             str(source),
         ]
     )  # fmt: skip
