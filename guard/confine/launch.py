@@ -221,7 +221,7 @@ class Launch:
         kernel.prctl(kernel.PR_SET_NO_NEW_PRIVS, 1)
         masked = self._mask(plan, held)
         ruleset = self._ruleset(plan, held, masked)
-        supervised = bool(plan["bpf_supervised"]) and ruleset is not None and _can_listen()
+        supervised = ruleset is not None and bool(plan["bpf_supervised"]) and _can_listen()
         statuses = self._statuses(plan, held, masked, supervised)
         self._demand(plan, statuses)
         environment = self._child_environment(plan)
@@ -231,7 +231,7 @@ class Launch:
             _lower_limit(number, value)
         self.tmp.sweep()
         self.tmp.inherit()
-        if supervised:
+        if supervised and ruleset is not None:
             return self._run_supervised(program, environment, ruleset, held)
         confine.default_signals()
         if ruleset is not None:
@@ -254,6 +254,8 @@ class Launch:
             path for pattern in settings["unix_allow"] for path in places.expand(pattern, variables)
         ]
         supervisor = handlers.Supervisor(settings, held.writable(), ruleset.duplicate(), self._record_finding)
+
+        handlers.equip(supervisor)
 
         def enter() -> int:
             confine.default_signals()

@@ -14,13 +14,13 @@ as a kill of the command itself would have.
 S loads everything before A starts: a new installation under its feet changes nothing.
 """
 
-import _signal
+import _signal  # type: ignore[import-not-found] # `signal` would load `enum`
 import _socket
 import posix as os
 import select
 
 from guard import kernel
-from guard.confine.handlers import Supervisor
+from guard.confine.handlers.base import Supervisor
 from guard.kernel import notify
 
 TYPE_CHECKING = False

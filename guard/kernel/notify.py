@@ -196,4 +196,3 @@ def receive(listener: int) -> "Call | None":
                 return None
             raise
         return Call(listener, _NOTIFICATION.unpack(buffer))
-

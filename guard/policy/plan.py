@@ -15,7 +15,7 @@ from guard.errors import PlanError
 
 TYPE_CHECKING = False  # `typing` costs more than all the rest here
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Mapping
 
     from guard.policy.model import Effective
     from guard.policy.status import Host

@@ -7,7 +7,7 @@ another: what is missing without the mask is listed without the mask.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -124,13 +124,16 @@ def connect_ports(effective: Effective) -> list[tuple[ConnectRule, list[int]]]:
     return [(rule, ports or []) for rule, ports in zip(rules, lists, strict=True)]
 
 
-def statuses(effective: Effective, host: Host, mask: bool = False) -> dict[str, Status]:
+def statuses(
+    effective: Effective, host: Host, mask: bool = False, supervisor: bool = False
+) -> dict[str, Status]:
     """Judge every control.
 
     Args:
         effective: the policy.
         host: where.
         mask: whether the launcher hides and protects places by a mount namespace.
+        supervisor: whether one stands beside the tree (`guard.confine.supervise`).
 
     Returns:
         control → (state, what is missing), in the order of `CONTROLS`.
@@ -143,7 +146,8 @@ def statuses(effective: Effective, host: Host, mask: bool = False) -> dict[str, 
         if mode != "enforce":
             found[control] = (mode, [])
             continue
-        holds, missing = _JUDGES[control](_Case(effective, host, mask))
+        judge = _SUPERVISED.get(control, _JUDGES[control]) if supervisor else _JUDGES[control]
+        holds, missing = judge(_Case(effective, host, mask))
         state = "enforced" if not missing else "partial" if holds else "absent"
         found[control] = (state, missing)
     return found
@@ -314,4 +318,39 @@ _JUDGES = {
     "processes": _processes,
     "kernel-surface": _kernel_surface,
     "limits": _limits,
+}
+
+
+# With a supervisor ----------------------------------------------------------------------------------------
+
+
+def _supervised(*missing: str) -> Callable[[_Case], _Judged]:
+    def judge(case: _Case) -> _Judged:
+        return True, [*missing, *case.round()]
+
+    return judge
+
+
+def _supervised_connect(case: _Case) -> _Judged:
+    missing = ["datagrams that name their address in sendmsg(2) are not judged"]
+    if any("infiniband" in path for path in case.effective.words("files.devices")):
+        missing.append("InfiniBand verbs need no socket")
+    return True, missing + case.round()
+
+
+def _supervised_sockets(case: _Case) -> _Judged:
+    if case.effective.word("unix.datagram") == "allow":
+        return True, ["unix datagrams that name their address in sendmsg(2) are not judged", *case.round()]
+    return True, case.round()
+
+
+_SUPERVISED = {
+    "metadata": _supervised(),
+    "world-writable": _supervised(),
+    "setuid": _supervised(),
+    "bind": _supervised("a datagram sent by sendmsg(2) on an unbound socket takes a UDP port on every address"),
+    "connect": _supervised_connect,
+    "unix-sockets": _supervised_sockets,
+    "pipe-to-shell": _supervised("a renamed fetcher, and code that a running program fetches for itself, are not seen"),
+    "processes": _supervised("command lines of processes outside can be read in /proc"),
 }

@@ -4,8 +4,10 @@ import posix as os
 import time
 
 from guard.confine.handlers.numbers import numbers
-from guard.kernel import MACHINE
+from guard.kernel import MACHINE, NUMBERS
 from guard.kernel.notify import Call, Gone, Unreadable
+
+NUMBERS.update(numbers(MACHINE))  # handlers make the calls that they are asked about
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -15,6 +17,7 @@ if TYPE_CHECKING:
     Handler = Callable[["Supervisor", Call], int]
 
 CONTINUE, PENDING = -1, -2
+
 
 class Denied(OSError):
     """A call that the policy refuses.
@@ -30,6 +33,19 @@ class Denied(OSError):
     def __init__(self, code: int, control: str, rule: str, what: str, allow: str = "") -> None:
         super().__init__(code, os.strerror(code))
         self.control, self.rule, self.what, self.allow = control, rule, what, allow
+
+
+_WINDOW = 600  # seconds in which the same finding is counted, not repeated
+_MOST_TOLD = 4096
+
+
+class _Told:
+    """A finding that was recorded, and how often it came again since."""
+
+    __slots__ = ("finding", "held_back", "when")
+
+    def __init__(self, when: float, finding: "tuple[str, str, str, str, str, str, int]") -> None:
+        self.when, self.finding, self.held_back = when, finding, 0
 
 
 class Supervisor:
@@ -54,7 +70,7 @@ class Supervisor:
         self.ruleset = ruleset
         self.command = 0
         self._record = record
-        self._told: dict[tuple[str, str], list[float]] = {}
+        self._told: dict[tuple[str, str], _Told] = {}
         self._handlers: dict[int, Handler] = {}
 
     def use(self, handlers: "dict[str, Handler]") -> None:
@@ -108,9 +124,10 @@ class Supervisor:
 
     def end(self) -> None:
         """No process of the tree is left: say what was held back."""
-        for (rule, what), (_, count, control, verdict, severity, allow, pid) in self._told.items():  # type: ignore[misc]
-            if count:
-                self._record(control, rule, verdict, severity, what, allow, pid, count)
+        for told in self._told.values():
+            if told.held_back:
+                self._record(*told.finding, told.held_back)
+        self._told.clear()
 
     def answer(self, call: "Call") -> None:
         """Answer one call; never fails, and never lets through what went wrong."""
@@ -150,16 +167,15 @@ class Supervisor:
     ) -> None:
         """Record a finding; the same rule and object within ten minutes are counted, not repeated."""
         now = time.monotonic()
-        key = (rule, what)
-        known = self._told.get(key)
-        if known is not None and now - known[0] < 600:
-            known[1] += 1
+        told = self._told.get((rule, what))
+        if told is not None and now - told.when < _WINDOW:
+            told.held_back += 1
             return
-        if len(self._told) > 4096:
-            self._told.clear()
-        count = 1 + (int(known[1]) if known else 0)
-        self._told[key] = [now, 0, control, verdict, severity, allow, pid]  # type: ignore[list-item]
-        self._record(control, rule, verdict, severity, what, allow, pid, count)
+        if len(self._told) >= _MOST_TOLD:
+            self.end()
+        finding = (control, rule, verdict, severity, what, allow, pid)
+        self._told[rule, what] = _Told(now, finding)
+        self._record(*finding, 1 + (told.held_back if told else 0))
 
     def may_write(self, real: str) -> bool:
         """Whether a real path lies where the tree may write."""

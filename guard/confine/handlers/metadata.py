@@ -61,9 +61,7 @@ def fchownat(supervisor: "Supervisor", call: "Call") -> int:
     return _chown(supervisor, call, start, path, user, group, not flags & _AT_SYMLINK_NOFOLLOW)
 
 
-def _chown(
-    supervisor: "Supervisor", call: "Call", start: int, path: bytes, user: int, group: int, follow: bool
-) -> int:
+def _chown(supervisor: "Supervisor", call: "Call", start: int, path: bytes, user: int, group: int, follow: bool) -> int:
     return _chown_open(supervisor, call, paths.resolve(call, start, path, follow), user, group)
 
 

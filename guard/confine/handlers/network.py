@@ -104,7 +104,9 @@ class Network:
         if setting == "loopback" and address.is_wildcard() and raw and supervisor.mode("bind") == "enforce":
             supervisor.tell("bind", "bind-wildcard", "rewritten", what, "", call.pid, "low")
             return address.to_loopback()
-        supervisor.decide("bind", "bind-address", what, _EACCES, call, "network.bind_allow with this address and program")
+        supervisor.decide(
+            "bind", "bind-address", what, _EACCES, call, "network.bind_allow with this address and program"
+        )
         return raw
 
     def _allowed_by_exception(self, supervisor: "Supervisor", call: "Call", address: "Address") -> bool:
@@ -239,7 +241,12 @@ class Network:
                 continue
             return
         supervisor.decide(
-            "connect", "connect-address", f"{act} {address}", _EACCES, call, "network.connect with this port and address"
+            "connect",
+            "connect-address",
+            f"{act} {address}",
+            _EACCES,
+            call,
+            "network.connect with this port and address",
         )
 
 
@@ -277,7 +284,9 @@ class Bound(Address):
         host = _socket.inet_pton(family, str(name[0]).partition("%")[0])
         port = int(str(name[1])).to_bytes(2, "big")
         head = family.to_bytes(2, "little") + port
-        super().__init__(family, head + host + bytes(8) if family == _socket.AF_INET else head + bytes(4) + host + bytes(4))
+        super().__init__(
+            family, head + host + bytes(8) if family == _socket.AF_INET else head + bytes(4) + host + bytes(4)
+        )
 
     def raw(self) -> bytes:
         """The sockaddr."""

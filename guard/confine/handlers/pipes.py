@@ -147,9 +147,9 @@ class Flow:
 
     def _connects(self, supervisor: "Supervisor", call: "Call", reads: str, writes: str) -> None:
         self._edges.setdefault(reads, set()).add(writes)
-        if any(reads in self._reachable(source) for source in self._sources) and not self._reachable(
-            writes
-        ).isdisjoint(self._sinks):
+        if any(reads in self._reachable(source) for source in self._sources) and not self._reachable(writes).isdisjoint(
+            self._sinks
+        ):
             self._refuse(supervisor, call, "pipe-to-shell", "a download piped through a filter into an interpreter")
 
     def _runs_named(self, supervisor: "Supervisor", call: "Call", name: str, program: str) -> None:
