@@ -20,12 +20,20 @@ import posix as os
 import select
 
 from guard import kernel
-from guard.confine.handlers.base import Supervisor
 from guard.kernel import notify
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from typing import Protocol
+
+    class Supervisor(Protocol):
+        """Who answers: `guard.confine.handlers.base`, or the watcher of `guard learn`."""
+
+        def begin(self, command: int) -> None: ...
+        def answer(self, call: notify.Call) -> None: ...
+        def command_ended(self, status: int) -> None: ...
+        def end(self) -> None: ...
 
 PR_SET_CHILD_SUBREAPER = 36
 _FROM_TERMINAL = (_signal.SIGINT, _signal.SIGQUIT, _signal.SIGTSTP, _signal.SIGTTIN, _signal.SIGTTOU)
@@ -49,6 +57,11 @@ def run(confine: "Callable[[], int]", execute: "Callable[[], int]", supervisor: 
     Returns:
         The command's exit code; where it died by a signal, this process does too.
     """
+    return _end_as(stay(confine, execute, supervisor))
+
+
+def stay(confine: "Callable[[], int]", execute: "Callable[[], int]", supervisor: "Supervisor") -> int:
+    """As `run`, but return the command's wait status whatever it ended by."""
     mask = _signal.pthread_sigmask(_signal.SIG_BLOCK, {*_PASSED_ON, _signal.SIGCHLD, _CHANGED, *_FROM_TERMINAL})
     kernel.prctl(PR_SET_CHILD_SUBREAPER, 1)
     news, tell = os.pipe2(os.O_CLOEXEC)
@@ -64,7 +77,7 @@ def run(confine: "Callable[[], int]", execute: "Callable[[], int]", supervisor: 
             os._exit(code)
     os.close(tell)
     os.close(alive)
-    return _end_as(_wait(child, news))
+    return _wait(child, news)
 
 
 # W ------------------------------------------------------------------------------------------------------
