@@ -269,17 +269,19 @@ class _Service:
                     call = notify.receive(self._listener)
                     if call is not None:
                         self._supervisor.answer(call)
-                else:  # POLLHUP: nobody uses the filter any more
-                    self._reap()
+                else:  # POLLHUP: nobody uses the filter any more; the command may be a moment from its end
+                    while not self._ended:
+                        self._reap(0)
                     self._supervisor.end()
                     return
 
-    def _reap(self) -> None:
+    def _reap(self, how: int = os.WNOHANG) -> None:
         """Take the ends of children; the command's, and its stops, are told to W."""
         while True:
             try:
-                pid, status = os.waitpid(-1, os.WNOHANG | os.WUNTRACED)
+                pid, status = os.waitpid(-1, how | os.WUNTRACED)
             except ChildProcessError:
+                self._ended = True
                 return
             if pid == 0:
                 return
