@@ -30,7 +30,7 @@ reason = "guard learn: what is denied and protected stays so, the rest is open w
 read = ["/"]
 write = ["{home}", "{project}", "/tmp", "/var/tmp", "/scratch", "/work", "/data", "/mnt", "/media", "/srv"]
 devices = ["/dev/ptmx", "/dev/pts"]
-mask = "never"
+mask = "auto"
 [network]
 bind = "any"
 connect = "any"
@@ -300,7 +300,7 @@ _SHELVES = (".config", ".cache", ".local/share", ".local/state", ".local/lib")
 def _under_home(path: str, here: Here) -> str:
     """A place below the home by its program: two levels in the shared shelves, one elsewhere."""
     rest = path[len(here.home) + 1 :]
-    if not rest:
+    if not rest or rest in (*_SHELVES, ".local"):
         return ""
     for shelf in _SHELVES:
         if rest.startswith(shelf + "/"):
