@@ -3,6 +3,7 @@
 import posix as os
 import time
 
+from guard.confine.handlers import advice
 from guard.confine.handlers.numbers import numbers
 from guard.kernel import MACHINE, NUMBERS
 from guard.kernel.notify import Call, Gone, Unreadable
@@ -173,7 +174,7 @@ class Supervisor:
             return
         if len(self._told) >= _MOST_TOLD:
             self.end()
-        finding = (control, rule, verdict, severity, what, allow, pid)
+        finding = (control, rule, verdict, severity, what, advice.allow(rule, what, allow), pid)
         self._told[rule, what] = _Told(now, finding)
         self._record(*finding, 1 + (told.held_back if told else 0))
 
