@@ -41,7 +41,8 @@ else:
 
 USAGE = """\
 usage: guard run [--policy NAME|PATH] [--project DIR]... [--audit] [--require CONTROL,...|all]
-                 [--session LABEL] [--no-project-policy] [--state DIR] [--config DIR] -- CMD ARG..."""
+                 [--session LABEL] [--no-project-policy] [--tell] [--state DIR] [--config DIR]
+                 -- CMD ARG..."""
 # What the dynamic loader and libc take orders from: our own interpreter is started again without it.
 _LOADER = (b"LD_", b"GLIBC_TUNABLES", b"GCONV_PATH", b"LOCPATH", b"MALLOC_")
 Plan = dict[str, Any]  # guard.policy.plan describes it
@@ -94,6 +95,7 @@ class Options:
         self.required: list[str] = []
         self.label = ""
         self.audit = False
+        self.tell = False
         self.project_policy = True
         self.environment_fd = -1
         self.state_named = False  # by the caller, not by default
@@ -116,11 +118,10 @@ class Options:
                 break
             del rest[0]
             name, joined, value = word.partition("=")
-            if name in ("--audit", "--no-project-policy") and not joined:
-                if name == "--audit":
-                    self.audit = True
-                else:
-                    self.project_policy = False
+            if name in ("--audit", "--no-project-policy", "--tell") and not joined:
+                self.audit |= name == "--audit"
+                self.tell |= name == "--tell"
+                self.project_policy &= name != "--no-project-policy"
                 continue
             if name not in _TAKES_VALUE:
                 raise _error("usage", f"unknown option {word}", USAGE)
@@ -194,6 +195,7 @@ class Launch:
         self.tmp: state.PrivateTmp | None = None
         self.spool: state.Spool | None = None
         self.fault = ""  # why events cannot be written
+        self.told = -1  # where findings are said, -1 for nowhere
         self.distrusted = False  # whether others may have written in the state directory
 
     def run(self, argv: "list[str]") -> int:
@@ -233,6 +235,8 @@ class Launch:
         self.tmp.inherit()
         if supervised and ruleset is not None:
             return self._run_supervised(program, environment, ruleset, held)
+        if options.tell:
+            sys.stderr.write("guard: --tell: this session has no supervisor to tell; `guard explain` answers\n")
         confine.default_signals()
         if ruleset is not None:
             ruleset.restrict(plan["restrict_flags"])
@@ -256,6 +260,8 @@ class Launch:
         supervisor = handlers.Supervisor(settings, held.writable(), ruleset.duplicate(), self._record_finding)
 
         handlers.equip(supervisor)
+        if self.options.tell:
+            self.told = os.dup(2)  # the supervisor gives its own stderr away
 
         def enter() -> int:
             confine.default_signals()
@@ -269,7 +275,14 @@ class Launch:
         self, control: str, rule: str, verdict: str, severity: str, what: str, allow: str, pid: int, count: int
     ) -> None:
         """Write an event about something the supervisor saw; called in the supervisor."""
-        detail = {"object": withhold(what), "allow": allow, "pid": pid, "count": count}
+        from guard.confine.handlers import advice
+
+        why = advice.why(rule)
+        detail: dict[str, object] = {"object": withhold(what), "pid": pid, "count": count}
+        for name, text in (("explain", why), ("allow", allow)):
+            detail[name] = withhold(text) if "/" in text else text
+        if self.told >= 0:
+            advice.tell(self.told, f"{verdict}: {what}", why, allow, count)
         self._record(rule, severity, verdict, f"{control}: {rule} {verdict}", detail, control)
 
     # Before anything is decided ---------------------------------------------------------------------
