@@ -90,7 +90,7 @@ def compile(effective: Effective, host: Host, since: float | None = None) -> Pla
         "assigned_by": effective.assigned_by,
         "expires": float(effective.expires or 0.0),
         "sources": stamp(effective.sources, since),
-        "grants": _grants(effective),
+        "grants": grants(effective),
         "deny": list(effective.words("files.deny")),
         "protect": list(effective.words("files.protect")),
         "mask": effective.word("files.mask"),
@@ -152,7 +152,8 @@ def rights(abi: int) -> int:
     return int(bits)
 
 
-def _grants(effective: Effective) -> list[tuple[str, int]]:
+def grants(effective: Effective) -> list[tuple[str, int]]:
+    """Return what a policy grants: (path pattern, Landlock rights)."""
     from landlock import FSAccess as A
 
     read = A.READ_FILE | A.READ_DIR | A.EXECUTE
