@@ -158,8 +158,8 @@ def find_plan(request: "Request", state: str, config: str) -> "Plan":
                 return plan
         return load_plan(_make_plan(request))
     name = f"{crc32(repr(request).encode('utf-8', 'replace')):08x}.plan"
-    plan = _read_plan(f"{state}/plans/{name}", os.geteuid()) if state else None
-    if plan and is_fresh(plan) and plan["request"] == request:
+    plan = _fresh_plan(f"{state}/plans/{name}", os.geteuid()) if state else None
+    if plan and plan.get("request") == request:
         return plan
     content = _make_plan(request)
     plan = load_plan(content)
@@ -174,13 +174,9 @@ def _site_plan(request: "Request", shelf: str) -> "Plan | None":
     named, harness, layer, home, _, _, config, _, abi, why, machine, host, _ = request
     if named or layer or (home and not is_absent(home + "/.config/guard/policy.toml")):
         return None  # a layer of the caller's own
-    index = _read_plan(shelf + "/index", 0)
+    index = _fresh_plan(shelf + "/index", 0)
     here = (machine, host, (abi, why), config)
-    if (
-        not index
-        or (index["machine"], index["host"], index["landlock"], index["config"]) != here
-        or not is_fresh(index)
-    ):
+    if not index or tuple(map(index.get, ("machine", "host", "landlock", "config"))) != here:
         return None
     row = next((number for number, subject in index["rows"] if _speaks_of(subject, request)), -1)
     now = time.time()
@@ -190,8 +186,7 @@ def _site_plan(request: "Request", shelf: str) -> "Plan | None":
         if until > now and _speaks_of(subject, request)
     )
     name = index["plans"].get((row, harness, widened))
-    plan = _read_plan(f"{shelf}/{name}", 0) if name else None
-    return plan if plan and is_fresh(plan) else None
+    return _fresh_plan(f"{shelf}/{name}", 0) if name else None
 
 
 def _speaks_of(subject: "tuple[tuple[object, ...], ...]", request: "Request") -> bool:
@@ -251,6 +246,15 @@ def is_fresh(plan: "Plan") -> bool:
     return True
 
 
+def _fresh_plan(path: str, owner: int) -> "Plan | None":
+    """A plan from disk that may be trusted and still holds; None for any other, whatever it is made of."""
+    plan = _read_plan(path, owner)
+    try:
+        return plan if plan and is_fresh(plan) else None
+    except (KeyError, TypeError, ValueError):
+        return None
+
+
 def _read_plan(path: str, owner: int) -> "Plan | None":
     """A plan from disk, if nobody but its owner and root can have written it."""
     if distrust(dirname(path), owner):
@@ -259,18 +263,19 @@ def _read_plan(path: str, owner: int) -> "Plan | None":
         fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:
         return None
-    with open(fd, "rb") as file:
+    try:
         status = os.fstat(fd)
         if status.st_mode & 0o170022 != 0o100000 or status.st_uid not in (*root_ids(), owner):
             return None
-        try:
-            # At its end a checksum: a disk's error must not become a plan that is half right.
-            content = file.read(PLAN_MOST)
-            if crc32(content[:-4]).to_bytes(4, "little") != content[-4:]:
-                return None
-            return load_plan(content[:-4])
-        except (OSError, ValueError):
+        # At its end a checksum: a disk's error must not become a plan that is half right.
+        content = os.read(fd, min(status.st_size, PLAN_MOST))
+        if crc32(content[:-4]).to_bytes(4, "little") != content[-4:]:
             return None
+        return load_plan(content[:-4])
+    except (OSError, ValueError):
+        return None
+    finally:
+        os.close(fd)
 
 
 def _keep_plan(shelf: str, name: str, content: bytes) -> None:
