@@ -173,6 +173,13 @@ class _Case:
             return ["kernel.io_uring = allow: what goes through a ring is not judged"]
         return []
 
+    def families(self) -> list[str]:
+        """Return what a network can be reached by that has no TCP port."""
+        missing = ["UDP: a kernel's port rules do not reach it (Landlock ABI 10)"]
+        if self.effective.word("kernel.packet_sockets") == "allow":
+            missing.append("kernel.packet_sockets = allow: families without TCP ports (vsock, RDS, TIPC)")
+        return missing
+
 
 _Judged = tuple[bool, list[str]]
 
@@ -236,7 +243,7 @@ def _bind(case: _Case) -> _Judged:
         if why or not ports:
             missing.append(f"bind_allow {entry}: stays closed without the supervisor")
     missing.append("listen without bind takes a free TCP port on every address")
-    missing.append("UDP: a kernel's port rules do not reach it (Landlock ABI 10)")
+    missing += case.families()
     return not why, missing + case.filter() + case.round()
 
 
@@ -253,7 +260,7 @@ def _connect(case: _Case) -> _Judged:
             missing.append(f"{rule}: the ports are open to every address without the supervisor")
     if not why:
         missing.append("a server of the tree itself on another loopback port cannot be reached")
-    missing.append("UDP: a kernel's port rules do not reach it (Landlock ABI 10)")
+    missing += case.families()
     if any("infiniband" in path for path in effective.words("files.devices")):
         missing.append("InfiniBand verbs need no socket")
     return not why, missing + case.filter() + case.round()
