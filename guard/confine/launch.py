@@ -62,8 +62,7 @@ def main(argv: "list[str]", start: "list[str]") -> int:
     try:
         return launch.run(argv)
     except OSError as error:
-        where = f"{error.filename}: " if error.filename else ""
-        return launch.refused(f"{where}{error.strerror or error}", "")
+        return launch.refused(_explain(error), "")
     except Exception as error:
         if b"GUARD_DEBUG" in os.environ:
             raise
@@ -77,6 +76,34 @@ def _error(kind: str, what: str, remedy: str = "", control: str = "") -> Excepti
     if kind == "usage":
         return errors.UsageError(what, remedy)
     return errors.ControlError(what, remedy, control)
+
+
+def _explain(error: OSError) -> str:
+    """What a failed call means, and what to do, where that is known."""
+    where = str(error.filename or "")
+    try:
+        from guard.kernel import reasons
+
+        if where.startswith("landlock_"):
+            return "; ".join(filter(None, reasons.why_landlock(error.errno or 0, where)))
+        if where in ("seccomp", "prctl"):
+            return "; ".join(filter(None, reasons.why_seccomp(error.errno or 0, where)))
+    except ImportError:
+        pass  # the files rules that hold already may not let us read the explanation
+    return f"{where}: {error.strerror or error}" if where else str(error.strerror or error)
+
+
+def _remedy(missing: "list[str]", landlock_errno: int) -> str:
+    """What to do about a control that is not there, told by the cause that its status names."""
+    from guard.kernel import reasons
+
+    codes = ((reasons.why_landlock, landlock_errno), (reasons.why_landlock, 7), (reasons.why_landlock, 1),
+             (reasons.why_seccomp, 22), (reasons.why_seccomp, 1))  # fmt: skip
+    for why, code in codes:
+        cause, remedy = why(code, "") if code else ("", "")
+        if remedy and any(cause in text for text in missing):
+            return remedy
+    return "see `guard doctor`"
 
 
 class Options:
@@ -194,6 +221,7 @@ class Launch:
         self.tmp: state.PrivateTmp | None = None
         self.spool: state.Spool | None = None
         self.fault = ""  # why events cannot be written
+        self.landlock_errno = 0
         self.distrusted = False  # whether others may have written in the state directory
 
     def run(self, argv: "list[str]") -> int:
@@ -316,6 +344,7 @@ class Launch:
         """The plan for this start: the one at hand if it is fresh and to be trusted, else a new one."""
         options = self.options
         abi, why = landlock.abi()
+        self.landlock_errno = why
         # Only a layer that is there makes a difference: two projects without one share a plan.
         layer = self.projects[0] if self.projects and options.project_policy else ""
         if layer and state.is_absent(layer + "/.guard.toml"):
@@ -353,7 +382,7 @@ class Launch:
             found = (places.worktree_common(project) for project in self.projects)
             commons = tuple(common for common in found if common)
         enforced = plan["fs"]
-        return places.Places(
+        held = places.Places(
             plan["grants"],
             plan["deny"] if enforced else [],
             plan["protect"] if enforced else [],
@@ -362,6 +391,15 @@ class Launch:
             self._own() if enforced else (),
             commons,
         )
+        if not held.refused:
+            return held
+        for path, verb in held.refused.items():
+            where = f"{path} lies in a place that the policy {plan['policy']} {verb}"
+            if self.options.projects:
+                raise _error("control", f"--project: {where}", "name another directory")
+            sys.stderr.write(f"guard: {where}: nothing in it is writable\n")
+        self.projects = tuple(path for path in self.projects if path not in held.refused)
+        return self._places(plan)
 
     def _mask(self, plan: "Plan", held: "places.Places") -> bool:
         """Cover the denied and protected places by mounts, if the policy wants and this host can."""
@@ -424,15 +462,18 @@ class Launch:
                     "control", f"--require {control}: it is {level}: {'; '.join(missing) or 'the policy turns it off'}",
                     "see `guard doctor`", control,
                 )  # fmt: skip
+        rules = plan["on_fault"]
+        absent = [c for c in plan["asked"] if statuses[c][0] == "absent" and rules.get(c, "default") != "warn"]
+        if absent:
+            missing = statuses[absent[0]][1]
+            raise _error(
+                "control", f"not enforced on this host: {', '.join(absent)}: {missing[0] if missing else 'unknown'}",
+                f"{_remedy(missing, self.landlock_errno)}; --audit runs without any limit", absent[0],
+            )  # fmt: skip
         for control, (level, missing) in statuses.items():
-            rule = plan["on_fault"].get(control, "default")
             if level == "absent" and control in plan["asked"]:
-                why = "; ".join(missing)
-                if rule != "warn":
-                    raise _error("control", f"{control} is not enforced on this host: {why}",
-                                 "see `guard doctor`; --audit runs without any limit", control)  # fmt: skip
-                sys.stderr.write(f"guard: {control}: NOT ENFORCED: {why}\n")
-            elif level == "partial" and rule == "refuse":
+                sys.stderr.write(f"guard: {control}: NOT ENFORCED: {'; '.join(missing)}\n")
+            elif level == "partial" and rules.get(control, "default") == "refuse":
                 raise _error("control", f"{control} is only partly enforced: {'; '.join(missing)}",
                              "see `guard doctor`", control)  # fmt: skip
 
