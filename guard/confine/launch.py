@@ -454,6 +454,8 @@ class Launch:
 
     def _demand(self, plan: "Plan", statuses: "dict[str, tuple[str, list[str]]]") -> None:
         """Refuse where less holds than is required."""
+        if not set(plan["asked"]) - {"limits"}:
+            sys.stderr.write(f"guard: OBSERVE: the policy {plan['policy']} enforces nothing but limits\n")
         wanted = plan["asked"] if "all" in self.options.required else self.options.required
         for control in wanted:
             level, missing = statuses.get(control, ("absent", []))
