@@ -106,9 +106,7 @@ def _reason(indent: str, reason: str) -> list[str]:
     if not reason:
         return []
     lead = f"{indent}# "
-    return textwrap.wrap(
-        printable(reason), _WIDTH, initial_indent=lead, subsequent_indent=lead, break_long_words=False
-    )
+    return textwrap.wrap(printable(reason), _WIDTH, initial_indent=lead, subsequent_indent=lead, break_long_words=False)
 
 
 def _row(indent: str, text: str, origin: Origin) -> str:
