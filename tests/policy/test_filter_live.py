@@ -473,3 +473,15 @@ def test_a_pair_of_unix_datagram_sockets_sends_to_any_name(place, deny):
         assert in_child(send) == 3
         assert daemon.recv(10) == b"job"
         assert "PermissionError" in in_child(send, deny)
+
+
+@needs_domain
+def test_a_filter_is_made_where_no_file_can_be_written():
+    def build():
+        domain(fs=landlock.handled_fs(landlock.abi()[0]))
+        with contextlib.suppress(OSError):
+            open("/tmp/guard-test-unwritable", "w").close()
+            return "a file could be written"
+        return len(program()) % 8
+
+    assert in_child(build) == 0
