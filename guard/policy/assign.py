@@ -9,7 +9,7 @@ from dataclasses import replace
 from guard.errors import PolicyError
 from guard.policy import layers
 from guard.policy.canonical import digest_of, origins_of, text_of, values_of
-from guard.policy.level import Level, asked, exception_files, is_managed, level_of, overlays_off
+from guard.policy.level import Level, asked, exception_files, is_managed, level_of, overlays_off, read_level
 from guard.policy.library import Library
 from guard.policy.load import PROJECT_FILE
 from guard.policy.model import Effective, Setting

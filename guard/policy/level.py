@@ -104,6 +104,11 @@ def _trusted(last_good: str, directory: str) -> bool:
 
 
 def read_level(request: Request, config: Config, directory: str, overlay: bool) -> Level:
+    """Work out what a directory decides, by the files that are there.
+
+    Raises:
+        PolicyError: one of them cannot be used.
+    """
     site_path, assign_path = os.path.join(directory, "site.toml"), os.path.join(directory, "assign.toml")
     sitefile = load_site(site_path)
     site = sitefile.site if sitefile else Site()
