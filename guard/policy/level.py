@@ -95,7 +95,8 @@ def level_of(request: Request, config: Config, directory: str, *, overlay: bool 
 def _trusted(last_good: str, directory: str) -> bool:
     """Whether the copy is of the same owner as the original, and nobody else's to write."""
     try:
-        if os.stat(last_good).st_uid != os.stat(directory).st_uid:
+        # A copy without a site would hand the decision to the user.
+        if os.stat(last_good).st_uid != os.stat(directory).st_uid or not is_managed(last_good):
             return False
         check_private(last_good)
     except (OSError, GuardError):

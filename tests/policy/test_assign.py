@@ -467,6 +467,12 @@ def test_a_copy_that_others_could_have_written_is_not_taken(place):
     assert "site.toml:2:7:" in place.refusal()
 
 
+def test_a_copy_without_a_site_does_not_hand_the_decision_to_the_user(place):
+    place.write("etc/site.toml", "broken")
+    (place.root / "last-good").mkdir()
+    assert "site.toml:2:7:" in place.refusal(policy="tight")
+
+
 def test_a_users_broken_file_is_his_own_trouble(place):
     good(place)
     place.write("user/policy.toml", "broken")
