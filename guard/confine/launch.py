@@ -88,8 +88,9 @@ def _explain(error: OSError) -> str:
             return "; ".join(filter(None, reasons.why_landlock(error.errno or 0, where)))
         if where in ("seccomp", "prctl"):
             return "; ".join(filter(None, reasons.why_seccomp(error.errno or 0, where)))
-    except ImportError:
-        pass  # the files rules that hold already may not let us read the explanation
+    except (ImportError, OSError):
+        # The file rules hold already, and may not let us read the explanation.
+        return f"{where}: {error.strerror or error}; see `guard doctor`"
     return f"{where}: {error.strerror or error}" if where else str(error.strerror or error)
 
 
@@ -612,10 +613,13 @@ class Launch:
             self.tmp.remove()
         if self.spool is None and self.options.command and not self.distrusted:
             self._open_spool()
-        self._record("start-refused", "medium", "denied", "a start was refused",
-                     {"control": control, "reason": withhold(what)}, control or "session")  # fmt: skip
-        if self.fault:
-            state.count_lost(self.options.state)
+        try:
+            self._record("start-refused", "medium", "denied", "a start was refused",
+                         {"control": control, "reason": withhold(what)}, control or "session")  # fmt: skip
+            if self.fault:
+                state.count_lost(self.options.state)
+        except Exception as error:  # noqa: BLE001 - the answer is 125, whatever the record comes to
+            sys.stderr.write(f"guard: this could not be recorded: {error}\n")
         return 125
 
 

@@ -334,7 +334,10 @@ def _make_plan(request: "Request") -> bytes:
     except (OSError, subprocess.TimeoutExpired) as error:
         raise ControlError(f"the policy cannot be compiled: {error}") from None
     if made.returncode:
-        raise ControlError(made.stderr.decode("utf-8", "replace").strip() or "the policy cannot be compiled")
+        said = made.stderr.decode("utf-8", "replace").strip()
+        if made.returncode != 125:  # not one of its sentences: the end of a traceback, or nothing
+            said = f"the policy cannot be compiled: {said.rpartition(chr(10))[2] or f'exit {made.returncode}'}"
+        raise ControlError(said)
     return made.stdout
 
 

@@ -77,6 +77,14 @@ def compile(effective: Effective, host: Host, since: float | None = None) -> Pla
     # With nothing handled there is no domain: what it would have judged is then refused whole.
     domain = bool(handled_fs or handled_net or scoped)
     judged = statuses(effective, host)
+    bpf = bpf_alone = b""
+    if enforcing:
+        try:
+            bpf = filters.build(values, domain, host.machine)
+            bpf_alone = filters.build(values, False, host.machine)
+        except OSError as error:  # libseccomp asks the kernel which actions it knows
+            why = host.seccomp_reason or error.strerror
+            raise PlanError(f"libseccomp cannot make the filter: {why}", "see `guard doctor`") from error
     return {
         "guard": __version__,
         "machine": host.machine,
@@ -100,8 +108,8 @@ def compile(effective: Effective, host: Host, since: float | None = None) -> Pla
         "scoped": scoped,
         "restrict_flags": LOG_NEW_EXEC_ON if abi >= 7 else 0,
         "ports": ports,
-        "bpf": filters.build(values, domain, host.machine) if enforcing else b"",
-        "bpf_alone": filters.build(values, False, host.machine) if enforcing else b"",
+        "bpf": bpf,
+        "bpf_alone": bpf_alone,
         "seccomp_flags": 4,  # SPEC_ALLOW: before 5.16 a filter switches speculation off for the whole tree
         "rlimits": [
             (number, limit)
