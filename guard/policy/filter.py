@@ -106,6 +106,7 @@ def build(values: Mapping[str, object], landlock: bool, machine: str) -> bytes:
 
     Raises:
         PlanError: no libseccomp or one too old, or a machine without a table.
+        OSError: libseccomp cannot: it asks this kernel which answers a filter may give.
     """
     if machine not in ("x86_64", "aarch64"):
         raise PlanError(f"no filter can be made for {machine}", "guard knows x86_64 and aarch64")
@@ -114,12 +115,9 @@ def build(values: Mapping[str, object], landlock: bool, machine: str) -> bytes:
         empty = bpf.Assembler()
         empty.answer(seccomp.RET_ALLOW)
         return empty.assemble()
-    try:
-        program = _program(rules, machine)
-        if FOREIGN not in rules and machine == "x86_64":
-            program = _either(program, "i386", _program(rules, "i386"))
-    except OSError as error:
-        raise PlanError(f"libseccomp makes no filter: {error.strerror}", "this is a defect of guard") from error
+    program = _program(rules, machine)
+    if FOREIGN not in rules and machine == "x86_64":
+        program = _either(program, "i386", _program(rules, "i386"))
     if len(program) // 8 > seccomp.MAX_INSTRUCTIONS:
         raise PlanError(f"the filter has {len(program) // 8} instructions", "this is a defect of guard")
     return program
