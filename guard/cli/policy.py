@@ -165,7 +165,8 @@ def show(
         return _show_effective(places, name, user, harness, project, as_json)
     library, site = _library(places)
     policy = _find(library, name or (site.default_policy if site.file else DEFAULT_POLICY))
-    settings = _whole(library, policy)
+    # An overlay is shown as what it adds; a policy as what holds under it, defaults included.
+    settings = library.filled(policy) if policy.kind == "overlay" else _whole(library, policy)
     values, origins = values_of(settings), origins_of(settings)
     from guard.cli import policy_text
 
