@@ -58,6 +58,8 @@ def compile(effective: Effective, host: Host, since: float | None = None) -> Pla
     Raises:
         PlanError: libseccomp is missing, or the machine is unknown.
     """
+    from dataclasses import replace
+
     from guard.policy import filter as filters
     from guard.policy.status import NEWEST_ABI, asked, control_modes, statuses
 
@@ -126,7 +128,7 @@ def compile(effective: Effective, host: Host, since: float | None = None) -> Pla
         "on_fault": {control: effective.word(f"on_fault.{control.replace('-', '_')}") for control in modes},
         "events": effective.word("on_fault.events"),
         "status": judged,
-        "status_mask": statuses(effective, host, mask=True) if host.mask else judged,
+        "status_mask": statuses(effective, replace(host, mask=True), mask=True),
         "asked": [control for control in modes if control in on],
         "supervisor": _supervisor(effective, modes),
     }

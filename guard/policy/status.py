@@ -288,6 +288,9 @@ def _processes(case: _Case) -> _Judged:
     if case.landlock(6):
         missing.append(f"signals to processes outside: {case.landlock(6)}")
     missing.append("priority and CPU affinity of processes outside; their command lines can be read in /proc")
+    if not case.host.abi and not case.mask:
+        # Both make /proc/PID ask whether one may trace the process; nothing else does.
+        missing.append(f"environment and memory of processes outside can be read in /proc: {case.landlock(1)}")
     if not case.host.abi and not case.host.seccomp:
         missing.append("memory and descriptors of processes outside")
     return bool(case.host.abi) or case.host.seccomp, missing + case.filter() + case.round()
