@@ -6,6 +6,7 @@ import subprocess
 
 import pytest
 
+from tests.system.mask import masked
 from tests.system.model_api import serving
 
 pytestmark = pytest.mark.timeout(400)
@@ -132,12 +133,11 @@ def test_a_session_carries_out_the_models_command_inside_guard(account, started,
 
 
 def test_its_settings_cannot_be_changed_for_later_sessions(account, started):
-    if account.groups:
-        pytest.skip("needs the mask, which a user with several groups has not")
+    policy = masked(account)
     settings = account.write(account.home / ".codex/config.toml", "# mine\n")
     try:
         script = ["sh", "-c", "echo evil >> ~/.codex/config.toml"]
-        assert started("sandbox", *OFF, "--", *script).returncode != 0
+        assert started("sandbox", *OFF, "--", *script, policy=policy).returncode != 0
         assert settings.read_text() == "# mine\n"
         assert started("sandbox", *OFF, "--", *script, bare=True).returncode == 0
         assert settings.read_text() != "# mine\n"

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import GUARD
+from tests.system.mask import masked
 
 TRY = 'touch "$1" && rm "$1"'
 GIT = {
@@ -85,13 +86,12 @@ def test_two_projects_at_once(account, project, place):
 
 
 def test_both_of_two_projects_have_their_hooks_protected(account, project, place):
-    if account.groups:
-        pytest.skip("needs the mask, which a user with several groups has not")
+    policy = masked(account)
     for top in (project, place):
         git(account, top, "git init -q")
     options = ["--project", str(project), "--project", str(place)]
     for top in (project, place):
-        assert not writes(account, top / ".git/hooks", *options, cwd=project)
+        assert not writes(account, top / ".git/hooks", *options, cwd=project, policy=policy)
 
 
 def test_a_project_reached_by_a_link_is_the_place_it_leads_to(account, project):
@@ -193,9 +193,8 @@ def test_a_worktree_opens_the_git_directory_and_not_the_other_work(account, work
 
 
 def test_the_hooks_of_a_worktrees_repository_are_protected(account, worktree):
-    if account.groups:
-        pytest.skip("needs the mask, which a user with several groups has not")
-    assert not writes(account, worktree.parent / "main/.git/hooks", cwd=worktree)
+    policy = masked(account)
+    assert not writes(account, worktree.parent / "main/.git/hooks", cwd=worktree, policy=policy)
 
 
 def test_a_policy_may_forbid_worktrees(account, worktree):
@@ -310,16 +309,15 @@ def test_a_project_inside_a_protected_place_is_not_writable(account):
 
 def test_start_up_files_that_are_links_into_a_project_are_protected_there(account, project):
     """Many keep their dotfiles in a repository, and let agents work on it."""
-    if account.groups:
-        pytest.skip("needs the mask, which a user with several groups has not")
+    policy = masked(account)
     kept = account.write(project / "bashrc", "# mine\n")
     (account.home / ".bash_aliases").symlink_to(kept)
     try:
-        refused = account.guard(["sh", "-c", "echo evil >> bashrc"], cwd=project)
+        refused = account.guard(["sh", "-c", "echo evil >> bashrc"], cwd=project, policy=policy)
         assert refused.returncode != 0
-        assert account.guard(["rm", "bashrc"], cwd=project).returncode != 0
+        assert account.guard(["rm", "bashrc"], cwd=project, policy=policy).returncode != 0
         assert kept.read_text() == "# mine\n"
-        assert writes(account, project, cwd=project)
+        assert writes(account, project, cwd=project, policy=policy)
         assert account.command(["sh", "-c", "echo fine >> bashrc"], cwd=project).returncode == 0
     finally:
         (account.home / ".bash_aliases").unlink()
