@@ -155,18 +155,18 @@ def dangers() -> tuple[list[str], str]:
         wrong.append(f"only {len(stopped)} acts could be shown to be stopped; at least 20 are promised")
     open_here = [act for act in tried if act.mask and inside[act.name] == "done"]
     if open_here and not mask:
-        print("\nopen: only a mount namespace can stop it, and guard has none here (`guard doctor` says why)")
-    return wrong, f"{len(tried)} dangerous acts done without guard, {len(stopped)} of them stopped under guard"
+        print("\nopen: only a mount namespace stops it; there is none here (see `guard doctor`)")
+    return wrong, f"{len(tried)} dangerous acts done without guard, {len(stopped)} of them stopped under guard."
 
 
 def main() -> int:
     """Work, then dangers; 0 if all is as promised."""
     since = time.monotonic()
     wrong = work()
-    done = "all work done" if not wrong else "work FAILED"
+    done = "All work done under guard" if not wrong else "Work FAILED under guard"
     more, summed = dangers()
     wrong += more
-    print(f"\n{done}; {summed}; {time.monotonic() - since:.0f} s")
+    print(f"\n{summed}\n{done}. {time.monotonic() - since:.0f} s.")
     for text in wrong:
         print(colour(f"NOT AS PROMISED: {text}", RED))
     return 1 if wrong else 0
