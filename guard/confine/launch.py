@@ -562,10 +562,12 @@ class Launch:
             "last_good": bool(plan["alerts"]),
         }  # fmt: skip
         if self.spool:
-            lost = self.spool.take_lost()
+            lost = self.spool.lost()
             if lost:
                 self._record("events-lost", "medium", "observed", f"{lost} events could not be written before",
                              {"lost": lost, "stage": "spool"}, "telemetry")  # fmt: skip
+                if not self.fault:
+                    self.spool.told_lost(lost)
         name = program_name(self.options.command[0])
         self._record("session-start", severity, "observed", f"{name} started under {plan['policy']}", detail)
         if self.fault:

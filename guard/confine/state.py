@@ -485,31 +485,36 @@ class Spool:
         size = os.fstat(self._fd).st_size
         written = os.write(self._fd, line)
         if written != len(line):
-            os.ftruncate(self._fd, size)
+            if os.fstat(self._fd).st_size == size + written:  # nobody has written behind it meanwhile
+                os.ftruncate(self._fd, size)
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), self._path)
         self._seq += 1
 
-    def take_lost(self) -> int:
-        """How many events could not be written before, as `count_lost` kept it; the count starts anew."""
+    def lost(self) -> int:
+        """How many events could not be written before, as `count_lost` kept it."""
         try:
-            lost = os.stat(self._lost_path).st_size
-            if lost:
-                os.truncate(self._lost_path, 0)
+            return os.stat(self._lost_path).st_size
         except OSError:
             return 0
-        return lost
+
+    def told_lost(self, told: int) -> None:
+        """Take off the count what an event has told."""
+        try:
+            os.truncate(self._lost_path, max(0, self.lost() - told))
+        except OSError:
+            return  # told once more, rather than never
 
 
 def count_lost(state: str) -> None:
-    """Keep that one event was lost: a file one byte longer, the least a full disk may still take."""
+    """Keep that one event was lost: a file longer by a hole of one byte, which a full disk or quota still takes."""
     try:
         fd = os.open(
             f"{state}/events.lost",
-            os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW,
+            os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK,
             0o600,
         )
         try:
-            os.write(fd, b".")
+            os.ftruncate(fd, os.fstat(fd).st_size + 1)
         finally:
             os.close(fd)
     except OSError:
