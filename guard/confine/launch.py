@@ -405,7 +405,14 @@ class Launch:
     def _mask(self, plan: "Plan", held: "places.Places") -> bool:
         """Cover the denied and protected places by mounts, if the policy wants and this host can."""
         wanted = plan["mask"]
-        if not plan["fs"] or wanted == "never" or not (held.hidden or held.shields):
+        if not plan["fs"]:
+            return False
+        # Shared memory has the names of all programs of the user: the session gets a directory of its own.
+        shared = [os.path.realpath(path) for path, _ in plan["grants"] if path == "/dev/shm"]
+        private = tuple(path for path in shared if not places.is_below(self.tmp.path if self.tmp else "", path))
+        if shared and not private:
+            held.notes.append("/dev/shm is shared with the user's other programs: the session's own files lie there")
+        if wanted == "never" or not (held.hidden or held.shields or private):
             return False
         if wanted == "auto" and self.uid and set(os.getgroups()) - {os.getegid()}:
             # In a user namespace the further groups lose their names: shared trees would break.
@@ -413,7 +420,7 @@ class Launch:
             return False
         try:
             if kernel.enter_mount_namespace():
-                kernel.cover(held.hidden, held.anchors, held.shields)
+                kernel.cover(held.hidden, held.anchors, held.shields, private)
                 self._enter_again()
                 return True
             fault = "user namespaces are not allowed here"
