@@ -215,6 +215,7 @@ class Launch:
         self.options = Options(self.environment, self.uid)
         self.plan: Plan = {}
         self.cwd = ""
+        self.user = ""
         self.home = ""
         self.homes: tuple[str, ...] = ()
         self.projects: tuple[str, ...] = ()
@@ -286,6 +287,10 @@ class Launch:
             self.cwd = os.getcwd()
         except OSError:
             raise _error("control", "the working directory is gone", "change to one that exists") from None
+        try:
+            self.user = pwd.getpwuid(self.uid).pw_name
+        except KeyError:
+            self.user = ""  # a number without a name: `{user}` then means nothing
         self.home, self.homes = confine.homes(self.environment, self.uid)
         forbidden = self._own()
         found = []
@@ -327,15 +332,11 @@ class Launch:
         self.projects = kept
 
     def _variables(self) -> "dict[str, tuple[str, ...]]":
-        try:
-            user: tuple[str, ...] = (pwd.getpwuid(self.uid).pw_name,)
-        except KeyError:
-            user = ()
         return {
             "home": (self.home,) if self.home else (),
             "project": self.projects,
             "tmp": (self.tmp.path,) if self.tmp else (),
-            "user": user,
+            "user": (self.user,) if self.user else (),
             "uid": (str(self.uid),),
         }
 
@@ -559,7 +560,7 @@ class Launch:
             "version": plan["guard"],
             "label": bool(self.options.label),
             "plan": plan["plan_digest"],
-            "layers": plan["layers"],
+            "layers": [self._layer_name(file) for file in plan["layers"]],
             "exceptions": plan["exceptions"],
             "assigned_by": plan["assigned_by"],
             "modes": plan["supervisor"]["modes"],
@@ -584,6 +585,15 @@ class Launch:
             if not _sandboxed():
                 sys.stderr.write(f"guard: this start could not be recorded: {self.fault}\n")
 
+    def _layer_name(self, file: str) -> str:
+        """How an event names a policy file: root's by its path, the caller's by what it is to him."""
+        library = __file__.rpartition("/confine/")[0]
+        if places.is_below(file, self.options.config) or places.is_below(file, library):
+            return file.rpartition("/policies/")[2] if places.is_below(file, library) else file
+        if file == f"{self.home}/.config/guard/policy.toml":
+            return "{home}/.config/guard/policy.toml"
+        return "{project}/.guard.toml" if file.endswith("/.guard.toml") else withhold(file)
+
     def _record(
         self,
         rule: str,
@@ -598,7 +608,13 @@ class Launch:
             "rule": rule,
             "severity": severity,
             "verdict": verdict,
-            "tree": {"session": self.id, "harness": self.harness, "root_pid": os.getpid(), "uid": self.uid},
+            "tree": {
+                "session": self.id,
+                "harness": self.harness,
+                "root_pid": os.getpid(),
+                "uid": self.uid,
+                "user": self.user,
+            },
             "process": state.process(self.options.command, self.cwd),
             "policy": {"name": self.plan.get("policy", ""), "digest": self.plan.get("digest", "")},
             "detail": detail,
@@ -606,7 +622,7 @@ class Launch:
             "message": message[:99],
         }
         job = self.environment.get(b"SLURM_JOB_ID", b"")
-        if job.isdigit():
+        if job.isdigit() and len(job) < 20:
             record["tree"]["slurm_job_id"] = int(job)  # type: ignore[index]
         if self.spool is None:
             return

@@ -156,17 +156,28 @@ def find_plan(request: "Request", state: str, config: str) -> "Plan":
             plan = _site_plan(request, shelf)
             if plan:
                 return plan
-        return load_plan(_make_plan(request))
+        return _new_plan(request, state)[0]
     name = f"{crc32(repr(request).encode('utf-8', 'replace')):08x}.plan"
     plan = _fresh_plan(f"{state}/plans/{name}", os.geteuid()) if state else None
     if plan and plan.get("request") == request:
         return plan
-    content = _make_plan(request)
-    plan = load_plan(content)
+    plan, content = _new_plan(request, state)
     # Made while Landlock did not answer as it does now (out of layers, out of memory): for this once.
     if state and not request[_AUDIT] and bool(plan["abi"]) == bool(request[_ABI]):
-        _keep_plan(f"{state}/plans", name, content)
+        _keep(f"{state}/plans", name, content + crc32(content).to_bytes(4, "little"))
     return plan
+
+
+def _new_plan(request: "Request", state: str) -> "tuple[Plan, bytes]":
+    """A plan made now, and its file's content; the policy's text is kept under the digest that events name."""
+    made = _make_plan(request)
+    head = len(PLAN_MAGIC) + 8
+    end = head + int.from_bytes(made[head - 8 : head], "little")
+    plan = load_plan(made[:end])
+    text = f"{plan['digest']}.toml"
+    if state and not exists(f"{state}/policies/{text}"):
+        _keep(f"{state}/policies", text, made[end:])
+    return plan, made[:end]
 
 
 def _site_plan(request: "Request", shelf: str) -> "Plan | None":
@@ -278,8 +289,8 @@ def _read_plan(path: str, owner: int) -> "Plan | None":
         os.close(fd)
 
 
-def _keep_plan(shelf: str, name: str, content: bytes) -> None:
-    """Keep a plan for the next start; where that is not possible the next start makes its own."""
+def _keep(shelf: str, name: str, content: bytes) -> None:
+    """Keep a file of ours, whole or not at all; where that is not possible the next start tries again."""
     part = f"{shelf}/.{name}.{os.getpid()}"
     try:
         if not exists(shelf):
@@ -289,7 +300,7 @@ def _keep_plan(shelf: str, name: str, content: bytes) -> None:
         return
     try:
         with open(fd, "wb") as file:
-            file.write(content + crc32(content).to_bytes(4, "little"))
+            file.write(content)
         os.rename(part, f"{shelf}/{name}")
     except OSError:
         try:
