@@ -409,10 +409,11 @@ class Launch:
         if not plan["fs"]:
             return False
         # Shared memory has the names of all programs of the user: the session gets a directory of its own.
-        shared = [os.path.realpath(path) for path, _ in plan["grants"] if path == "/dev/shm"]
+        shared = [real_path(path) for path, _ in plan["grants"] if path == "/dev/shm"]  # noqa: S108
         private = tuple(path for path in shared if not places.is_below(self.tmp.path if self.tmp else "", path))
         if shared and not private:
-            held.notes.append("/dev/shm is shared with the user's other programs: the session's own files lie there")
+            why = "/dev/shm is shared with the user's other programs: the session's own files lie there"  # noqa: S108
+            held.notes.append(why)
         if wanted == "never" or not (held.hidden or held.shields or private):
             return False
         if wanted == "auto" and self.uid and set(os.getgroups()) - {os.getegid()}:
