@@ -4,28 +4,25 @@ from __future__ import annotations
 
 import json
 import os
-import socket
 import sys
 import textwrap
 import time
-from collections.abc import Mapping
 from typing import Annotated
 
 import typer
 
 from guard.cli import Places
-from guard.cli.subject import Person, find_person, reader_for
+from guard.cli.effective import dropped, effective_for
+from guard.cli.subject import find_person
 from guard.errors import EXIT_CANNOT, EXIT_FOUND, GuardError, PolicyError, UsageError
 from guard.policy import layers
-from guard.policy.assign import DEFAULT_POLICY, Config, Request, resolve
+from guard.policy.assign import DEFAULT_POLICY, Config
 from guard.policy.canonical import origins_of, values_of
 from guard.policy.keys import HARNESSES
 from guard.policy.library import Library
 from guard.policy.load import load, load_site
-from guard.policy.model import Effective, Policy, Setting, Site
-from guard.policy.paths import glob_within
+from guard.policy.model import Policy, Setting, Site
 from guard.policy.source import check_private, printable
-from guard.policy.values import NAME
 
 app = typer.Typer(no_args_is_help=True, help="List, show, check, compare and compile policies.")
 
@@ -150,9 +147,7 @@ def _aligned(cells: list[str], widths: list[int]) -> list[str]:
 def show(
     ctx: typer.Context,
     name: Named = "",
-    effective: Annotated[
-        bool, typer.Option("--effective", help="What a session gets, with every layer.")
-    ] = False,
+    effective: Annotated[bool, typer.Option("--effective", help="What a session gets, with every layer.")] = False,
     user: User = "",
     harness: Harness = "",
     project: Project = "",
@@ -170,7 +165,8 @@ def show(
         return _show_effective(places, name, user, harness, project, as_json)
     library, site = _library(places)
     policy = _find(library, name or (site.default_policy if site.file else DEFAULT_POLICY))
-    settings = _whole(library, policy)
+    # An overlay is shown as what it adds; a policy as what holds under it, defaults included.
+    settings = library.filled(policy) if policy.kind == "overlay" else _whole(library, policy)
     values, origins = values_of(settings), origins_of(settings)
     from guard.cli import policy_text
 
@@ -226,79 +222,6 @@ def _show_effective(places: Places, name: str, user: str, harness: str, project:
     lines = policy_text.head(resolved, whom, present if person.is_me else None)
     _out([*lines, *policy_text.render(resolved.values, resolved.origins)])
     return 0
-
-
-def effective_for(places: Places, person: Person, policy: str, harness: str, project: str) -> Effective:
-    """Resolve what a person gets on this host.
-
-    Args:
-        places: where the configuration lies.
-        person: any account.
-        policy: NAME or PATH as of `--policy`, "" for the assigned one.
-        harness: its name, "" for none.
-        project: a directory, "" for the one that `guard run` would find here; another user has none here.
-
-    Raises:
-        GuardError: a file cannot be used, or a name is unknown.
-    """
-    if harness and not NAME.fullmatch(harness):
-        raise UsageError(f"a harness is a name, not {printable(harness)!r}")
-    if project and not os.path.isdir(project):
-        raise UsageError(f"--project: {printable(project)} is no directory")
-    found = os.path.realpath(project) if project else _project_here(places, person)
-    skipped: list[str] = []
-    config = Config(
-        config_dir=places.config,
-        user_config_dir=os.path.join(person.home, ".config", "guard") if person.home else None,
-        last_good_dir=os.path.join(places.state or "/var/lib/guard", "last-good"),
-        reader=reader_for(person, skipped),
-    )
-    request = Request(
-        user=person.name,
-        uid=person.uid,
-        groups=person.groups,
-        host=socket.gethostname(),
-        harness=harness,
-        policy=policy or None,
-        project_dir=found or None,
-        now=time.time(),
-    )
-    resolved = resolve(request, config)
-    for path in skipped:
-        _say(f"{printable(path)} is not for you to read, and so not in this answer")
-    for alert in resolved.alerts:
-        _say(alert)
-    return resolved
-
-
-def _project_here(places: Places, person: Person) -> str:
-    """Return the project that `guard run` would take in the working directory, "" for none."""
-    if not person.is_me:
-        return ""
-    from guard.confine import homes
-    from guard.confine.places import find_project
-
-    try:
-        cwd = os.getcwd()
-    except OSError:
-        return ""  # the directory is gone: no project either
-    _, all_homes = homes(dict(os.environb), person.uid)
-    own = tuple(
-        os.path.realpath(path)
-        for path in (places.config, places.state, "/etc/guard", "/var/lib/guard")
-        if path
-    )
-    return find_project(cwd, all_homes, own, person.uid) or ""
-
-
-def dropped(effective: Effective, environment: Mapping[str, str]) -> list[str]:
-    """Return the names of an environment's variables that a policy takes away, never a value."""
-    drop, keep = effective.words("env.drop"), effective.words("env.keep")
-    return sorted(
-        printable(name)
-        for name in environment
-        if any(glob_within(glob, name) for glob in drop) and not any(glob_within(glob, name) for glob in keep)
-    )
 
 
 @app.command()

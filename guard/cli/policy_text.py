@@ -61,15 +61,15 @@ def change(each: Change) -> str:
 
 
 def render(values: Mapping[str, object], origins: Mapping[str, Mapping[str, Origin]]) -> list[str]:
-    """Write every value as TOML, followed by its origin, reasons above what they are given for.
+    """Write values as TOML, followed by its origin, reasons above what they are given for.
 
     Args:
-        values: as `Effective.values`.
+        values: as `Effective.values`, or some of them.
         origins: as `Effective.origins`.
     """
     out: list[str] = []
     for table, names in TABLES.items():
-        rows = [row for name in names for row in _value(name, values[name], origins[name])]
+        rows = [row for name in names if name in values for row in _value(name, values[name], origins[name])]
         if rows:
             out += ["", f"[{table}]", *rows]
     return out
@@ -106,9 +106,7 @@ def _reason(indent: str, reason: str) -> list[str]:
     if not reason:
         return []
     lead = f"{indent}# "
-    return textwrap.wrap(
-        printable(reason), _WIDTH, initial_indent=lead, subsequent_indent=lead, break_long_words=False
-    )
+    return textwrap.wrap(printable(reason), _WIDTH, initial_indent=lead, subsequent_indent=lead, break_long_words=False)
 
 
 def _row(indent: str, text: str, origin: Origin) -> str:

@@ -66,9 +66,7 @@ def find_person(name: str) -> Person:
     try:
         entry = pwd.getpwnam(name)
     except (KeyError, ValueError):
-        raise UsageError(
-            f"there is no user {printable(name)!r} on this host", "`getent passwd` lists them"
-        ) from None
+        raise UsageError(f"there is no user {printable(name)!r} on this host", "`getent passwd` lists them") from None
     gids = tuple(os.getgrouplist(entry.pw_name, entry.pw_gid))
     return Person(entry.pw_name, entry.pw_uid, entry.pw_gid, gids, entry.pw_dir)
 

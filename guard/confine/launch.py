@@ -63,8 +63,7 @@ def main(argv: "list[str]", start: "list[str]") -> int:
     try:
         return launch.run(argv)
     except OSError as error:
-        where = f"{error.filename}: " if error.filename else ""
-        return launch.refused(f"{where}{error.strerror or error}", "")
+        return launch.refused(_explain(error), "")
     except Exception as error:
         if b"GUARD_DEBUG" in os.environ:
             raise
@@ -78,6 +77,35 @@ def _error(kind: str, what: str, remedy: str = "", control: str = "") -> Excepti
     if kind == "usage":
         return errors.UsageError(what, remedy)
     return errors.ControlError(what, remedy, control)
+
+
+def _explain(error: OSError) -> str:
+    """What a failed call means, and what to do, where that is known."""
+    where = str(error.filename or "")
+    try:
+        from guard.kernel import reasons
+
+        if where.startswith("landlock_"):
+            return "; ".join(filter(None, reasons.why_landlock(error.errno or 0, where)))
+        if where in ("seccomp", "prctl"):
+            return "; ".join(filter(None, reasons.why_seccomp(error.errno or 0, where)))
+    except (ImportError, OSError):
+        # The file rules hold already, and may not let us read the explanation.
+        return f"{where}: {error.strerror or error}; see `guard doctor`"
+    return f"{where}: {error.strerror or error}" if where else str(error.strerror or error)
+
+
+def _remedy(missing: "list[str]", landlock_errno: int) -> str:
+    """What to do about a control that is not there, told by the cause that its status names."""
+    from guard.kernel import reasons
+
+    codes = ((reasons.why_landlock, landlock_errno), (reasons.why_landlock, 7), (reasons.why_landlock, 1),
+             (reasons.why_seccomp, 22), (reasons.why_seccomp, 1))  # fmt: skip
+    for why, code in codes:
+        cause, remedy = why(code, "") if code else ("", "")
+        if remedy and any(cause in text for text in missing):
+            return remedy
+    return "see `guard doctor`"
 
 
 class Options:
@@ -188,6 +216,7 @@ class Launch:
         self.options = Options(self.environment, self.uid)
         self.plan: Plan = {}
         self.cwd = ""
+        self.user = ""
         self.home = ""
         self.homes: tuple[str, ...] = ()
         self.projects: tuple[str, ...] = ()
@@ -196,6 +225,7 @@ class Launch:
         self.spool: state.Spool | None = None
         self.fault = ""  # why events cannot be written
         self.told = -1  # where findings are said, -1 for nowhere
+        self.landlock_errno = 0
         self.distrusted = False  # whether others may have written in the state directory
 
     def run(self, argv: "list[str]") -> int:
@@ -224,6 +254,8 @@ class Launch:
         masked = self._mask(plan, held)
         ruleset = self._ruleset(plan, held, masked)
         supervised = ruleset is not None and bool(plan["bpf_supervised"]) and _can_listen()
+        if plan["supervise"] == "always" and not supervised:
+            raise _error("control", "the policy demands a supervisor, and none can be had here", "see `guard doctor`")
         statuses = self._statuses(plan, held, masked, supervised)
         self._demand(plan, statuses)
         environment = self._child_environment(plan)
@@ -305,6 +337,10 @@ class Launch:
             self.cwd = os.getcwd()
         except OSError:
             raise _error("control", "the working directory is gone", "change to one that exists") from None
+        try:
+            self.user = pwd.getpwuid(self.uid).pw_name
+        except KeyError:
+            self.user = ""  # a number without a name: `{user}` then means nothing
         self.home, self.homes = confine.homes(self.environment, self.uid)
         forbidden = self._own()
         found = []
@@ -346,15 +382,11 @@ class Launch:
         self.projects = kept
 
     def _variables(self) -> "dict[str, tuple[str, ...]]":
-        try:
-            user: tuple[str, ...] = (pwd.getpwuid(self.uid).pw_name,)
-        except KeyError:
-            user = ()
         return {
             "home": (self.home,) if self.home else (),
             "project": self.projects,
             "tmp": (self.tmp.path,) if self.tmp else (),
-            "user": user,
+            "user": (self.user,) if self.user else (),
             "uid": (str(self.uid),),
         }
 
@@ -364,6 +396,7 @@ class Launch:
         """The plan for this start: the one at hand if it is fresh and to be trusted, else a new one."""
         options = self.options
         abi, why = landlock.abi()
+        self.landlock_errno = why
         # Only a layer that is there makes a difference: two projects without one share a plan.
         layer = self.projects[0] if self.projects and options.project_policy else ""
         if layer and state.is_absent(layer + "/.guard.toml"):
@@ -401,7 +434,7 @@ class Launch:
             found = (places.worktree_common(project) for project in self.projects)
             commons = tuple(common for common in found if common)
         enforced = plan["fs"]
-        return places.Places(
+        held = places.Places(
             plan["grants"],
             plan["deny"] if enforced else [],
             plan["protect"] if enforced else [],
@@ -410,11 +443,28 @@ class Launch:
             self._own() if enforced else (),
             commons,
         )
+        if not held.refused:
+            return held
+        for path, verb in held.refused.items():
+            where = f"{path} lies in a place that the policy {plan['policy']} {verb}"
+            if self.options.projects:
+                raise _error("control", f"--project: {where}", "name another directory")
+            sys.stderr.write(f"guard: {where}: nothing in it is writable\n")
+        self.projects = tuple(path for path in self.projects if path not in held.refused)
+        return self._places(plan)
 
     def _mask(self, plan: "Plan", held: "places.Places") -> bool:
         """Cover the denied and protected places by mounts, if the policy wants and this host can."""
         wanted = plan["mask"]
-        if not plan["fs"] or wanted == "never" or not (held.hidden or held.shields):
+        if not plan["fs"]:
+            return False
+        # Shared memory has the names of all programs of the user: the session gets a directory of its own.
+        shared = [real_path(path) for path, _ in plan["grants"] if path == "/dev/shm"]  # noqa: S108
+        private = tuple(path for path in shared if not places.is_below(self.tmp.path if self.tmp else "", path))
+        if shared and not private:
+            why = "/dev/shm is shared with the user's other programs: the session's own files lie there"  # noqa: S108
+            held.notes.append(why)
+        if wanted == "never" or not (held.hidden or held.shields or private):
             return False
         if wanted == "auto" and self.uid and set(os.getgroups()) - {os.getegid()}:
             # In a user namespace the further groups lose their names: shared trees would break.
@@ -422,7 +472,7 @@ class Launch:
             return False
         try:
             if kernel.enter_mount_namespace():
-                kernel.cover(held.hidden, held.anchors, held.shields)
+                kernel.cover(held.hidden, held.anchors, held.shields, private)
                 self._enter_again()
                 return True
             fault = "user namespaces are not allowed here"
@@ -466,6 +516,8 @@ class Launch:
 
     def _demand(self, plan: "Plan", statuses: "dict[str, tuple[str, list[str]]]") -> None:
         """Refuse where less holds than is required."""
+        if not set(plan["asked"]) - {"limits"}:
+            sys.stderr.write(f"guard: OBSERVE: the policy {plan['policy']} enforces nothing but limits\n")
         wanted = plan["asked"] if "all" in self.options.required else self.options.required
         for control in wanted:
             level, missing = statuses.get(control, ("absent", []))
@@ -474,15 +526,18 @@ class Launch:
                     "control", f"--require {control}: it is {level}: {'; '.join(missing) or 'the policy turns it off'}",
                     "see `guard doctor`", control,
                 )  # fmt: skip
+        rules = plan["on_fault"]
+        absent = [c for c in plan["asked"] if statuses[c][0] == "absent" and rules.get(c, "default") != "warn"]
+        if absent:
+            missing = statuses[absent[0]][1]
+            raise _error(
+                "control", f"not enforced on this host: {', '.join(absent)}: {missing[0] if missing else 'unknown'}",
+                f"{_remedy(missing, self.landlock_errno)}; --audit runs without any limit", absent[0],
+            )  # fmt: skip
         for control, (level, missing) in statuses.items():
-            rule = plan["on_fault"].get(control, "default")
             if level == "absent" and control in plan["asked"]:
-                why = "; ".join(missing)
-                if rule != "warn":
-                    raise _error("control", f"{control} is not enforced on this host: {why}",
-                                 "see `guard doctor`; --audit runs without any limit", control)  # fmt: skip
-                sys.stderr.write(f"guard: {control}: NOT ENFORCED: {why}\n")
-            elif level == "partial" and rule == "refuse":
+                sys.stderr.write(f"guard: {control}: NOT ENFORCED: {'; '.join(missing)}\n")
+            elif level == "partial" and rules.get(control, "default") == "refuse":
                 raise _error("control", f"{control} is only partly enforced: {'; '.join(missing)}",
                              "see `guard doctor`", control)  # fmt: skip
 
@@ -558,7 +613,7 @@ class Launch:
             "version": plan["guard"],
             "label": bool(self.options.label),
             "plan": plan["plan_digest"],
-            "layers": plan["layers"],
+            "layers": [self._layer_name(file) for file in plan["layers"]],
             "exceptions": plan["exceptions"],
             "assigned_by": plan["assigned_by"],
             "modes": plan["supervisor"]["modes"],
@@ -568,10 +623,12 @@ class Launch:
             "last_good": bool(plan["alerts"]),
         }  # fmt: skip
         if self.spool:
-            lost = self.spool.take_lost()
+            lost = self.spool.lost()
             if lost:
                 self._record("events-lost", "medium", "observed", f"{lost} events could not be written before",
                              {"lost": lost, "stage": "spool"}, "telemetry")  # fmt: skip
+                if not self.fault:
+                    self.spool.told_lost(lost)
         name = program_name(self.options.command[0])
         self._record("session-start", severity, "observed", f"{name} started under {plan['policy']}", detail)
         if self.fault:
@@ -580,6 +637,15 @@ class Launch:
             state.count_lost(self.options.state)
             if not _sandboxed():
                 sys.stderr.write(f"guard: this start could not be recorded: {self.fault}\n")
+
+    def _layer_name(self, file: str) -> str:
+        """How an event names a policy file: root's by its path, the caller's by what it is to him."""
+        library = __file__.rpartition("/confine/")[0]
+        if places.is_below(file, self.options.config) or places.is_below(file, library):
+            return file.rpartition("/policies/")[2] if places.is_below(file, library) else file
+        if file == f"{self.home}/.config/guard/policy.toml":
+            return "{home}/.config/guard/policy.toml"
+        return "{project}/.guard.toml" if file.endswith("/.guard.toml") else withhold(file)
 
     def _record(
         self,
@@ -595,7 +661,13 @@ class Launch:
             "rule": rule,
             "severity": severity,
             "verdict": verdict,
-            "tree": {"session": self.id, "harness": self.harness, "root_pid": os.getpid(), "uid": self.uid},
+            "tree": {
+                "session": self.id,
+                "harness": self.harness,
+                "root_pid": os.getpid(),
+                "uid": self.uid,
+                "user": self.user,
+            },
             "process": state.process(self.options.command, self.cwd),
             "policy": {"name": self.plan.get("policy", ""), "digest": self.plan.get("digest", "")},
             "detail": detail,
@@ -603,7 +675,7 @@ class Launch:
             "message": message[:99],
         }
         job = self.environment.get(b"SLURM_JOB_ID", b"")
-        if job.isdigit():
+        if job.isdigit() and len(job) < 20:
             record["tree"]["slurm_job_id"] = int(job)  # type: ignore[index]
         if self.spool is None:
             return
@@ -619,10 +691,13 @@ class Launch:
             self.tmp.remove()
         if self.spool is None and self.options.command and not self.distrusted:
             self._open_spool()
-        self._record("start-refused", "medium", "denied", "a start was refused",
-                     {"control": control, "reason": withhold(what)}, control or "session")  # fmt: skip
-        if self.fault:
-            state.count_lost(self.options.state)
+        try:
+            self._record("start-refused", "medium", "denied", "a start was refused",
+                         {"control": control, "reason": withhold(what)}, control or "session")  # fmt: skip
+            if self.fault:
+                state.count_lost(self.options.state)
+        except Exception as error:  # noqa: BLE001 - the answer is 125, whatever the record comes to
+            sys.stderr.write(f"guard: this could not be recorded: {error}\n")
         return 125
 
 

@@ -168,6 +168,7 @@ class Places:
         hidden: existing denied places.
         shields: existing protected places below a writable one.
         anchors: the directories between: to rename one would take its shield along, and leave room for another.
+        refused: projects that lie in a place which the policy `denies` or `protects`; they must not be granted.
         notes: what the policy asks for and these places cannot give, in words.
     """
 
@@ -206,9 +207,9 @@ class Places:
                 self._grants += [(path, access) for path in commons]
         self._tops = dict.fromkeys(tops)
         self._written = tuple(top + "/" for top in tops)
-        # What holds the home or a project cannot be denied: nothing would be left.
-        ancestors = {"/usr", "/etc"}
-        for path in (*homes, *projects):
+        # What holds the home cannot be denied: nothing would be left. What holds a project can: then it is none.
+        ancestors = {"/", "/usr", "/etc"}
+        for path in homes:
             while path not in ancestors:
                 ancestors.add(path)
                 path = dirname(path)
@@ -218,9 +219,13 @@ class Places:
         for path in own:
             if _kind(path):
                 _plant(self._own, path)
+        self.refused = {project: "denies" for project in projects if _covers(self._denied, project)}
         for pattern in protect:
             for path in expand(pattern, everywhere):
-                self._protect(path)
+                for target in self._protect(path):
+                    for project in projects:
+                        if is_below(project, target):
+                            self.refused.setdefault(project, "protects")
             # What is protected in a repository is protected in the one that a worktree belongs to.
             if pattern.startswith("{project}/.git/"):
                 for common in commons:
@@ -231,7 +236,7 @@ class Places:
         real = path if (path + "/").startswith(self._written) else self._real(path)
         for target in (path,) if real == path else (path, real):
             if target in ancestors:
-                self.notes.append(f"denied place {path} holds the home or the project itself: not denied")
+                self.notes.append(f"denied place {path} holds the home or the system itself: not denied")
                 continue
             if target.startswith("/proc/"):
                 # Its siblings are processes, and most of them do not exist yet.
@@ -242,13 +247,14 @@ class Places:
             if kind and kind != _LINK and target not in self.hidden:
                 self.hidden.append(target)
 
-    def _protect(self, path: str) -> None:
-        if not (path + "/").startswith(self._written):
-            return
+    def _protect(self, path: str) -> "set[str]":
+        """Shield a place, where it is writable, and what it is a link to: ~/.bashrc may lie in a project."""
         if not self._kind(path):
-            self.notes.append(f"{path} does not exist yet: not protected")
-            return
-        for target in {path, self._real(path)}:
+            if (path + "/").startswith(self._written):
+                self.notes.append(f"{path} does not exist yet: not protected")
+            return set()
+        targets = {path, self._real(path)}
+        for target in targets:
             if not (target + "/").startswith(self._written) or target in self.shields or _kind(target) == _LINK:
                 continue
             self.shields.append(target)
@@ -256,6 +262,7 @@ class Places:
             while (above + "/").startswith(self._written) and above not in self._tops and above not in self.anchors:
                 self.anchors.append(above)
                 above = dirname(above)
+        return targets
 
     def _kind(self, path: str) -> int:
         """`_kind`, asking the file system once a directory for all that a home does not have."""

@@ -156,17 +156,28 @@ def find_plan(request: "Request", state: str, config: str) -> "Plan":
             plan = _site_plan(request, shelf)
             if plan:
                 return plan
-        return load_plan(_make_plan(request))
+        return _new_plan(request, state)[0]
     name = f"{crc32(repr(request).encode('utf-8', 'replace')):08x}.plan"
-    plan = _read_plan(f"{state}/plans/{name}", os.geteuid()) if state else None
-    if plan and is_fresh(plan) and plan["request"] == request:
+    plan = _fresh_plan(f"{state}/plans/{name}", os.geteuid()) if state else None
+    if plan and plan.get("request") == request:
         return plan
-    content = _make_plan(request)
-    plan = load_plan(content)
+    plan, content = _new_plan(request, state)
     # Made while Landlock did not answer as it does now (out of layers, out of memory): for this once.
     if state and not request[_AUDIT] and bool(plan["abi"]) == bool(request[_ABI]):
-        _keep_plan(f"{state}/plans", name, content)
+        _keep(f"{state}/plans", name, content + crc32(content).to_bytes(4, "little"))
     return plan
+
+
+def _new_plan(request: "Request", state: str) -> "tuple[Plan, bytes]":
+    """A plan made now, and its file's content; the policy's text is kept under the digest that events name."""
+    made = _make_plan(request)
+    head = len(PLAN_MAGIC) + 8
+    end = head + int.from_bytes(made[head - 8 : head], "little")
+    plan = load_plan(made[:end])
+    text = f"{plan['digest']}.toml"
+    if state and not exists(f"{state}/policies/{text}"):
+        _keep(f"{state}/policies", text, made[end:])
+    return plan, made[:end]
 
 
 def _site_plan(request: "Request", shelf: str) -> "Plan | None":
@@ -174,13 +185,9 @@ def _site_plan(request: "Request", shelf: str) -> "Plan | None":
     named, harness, layer, home, _, _, config, _, abi, why, machine, host, _ = request
     if named or layer or (home and not is_absent(home + "/.config/guard/policy.toml")):
         return None  # a layer of the caller's own
-    index = _read_plan(shelf + "/index", 0)
+    index = _fresh_plan(shelf + "/index", 0)
     here = (machine, host, (abi, why), config)
-    if (
-        not index
-        or (index["machine"], index["host"], index["landlock"], index["config"]) != here
-        or not is_fresh(index)
-    ):
+    if not index or tuple(map(index.get, ("machine", "host", "landlock", "config"))) != here:
         return None
     row = next((number for number, subject in index["rows"] if _speaks_of(subject, request)), -1)
     now = time.time()
@@ -190,8 +197,7 @@ def _site_plan(request: "Request", shelf: str) -> "Plan | None":
         if until > now and _speaks_of(subject, request)
     )
     name = index["plans"].get((row, harness, widened))
-    plan = _read_plan(f"{shelf}/{name}", 0) if name else None
-    return plan if plan and is_fresh(plan) else None
+    return _fresh_plan(f"{shelf}/{name}", 0) if name else None
 
 
 def _speaks_of(subject: "tuple[tuple[object, ...], ...]", request: "Request") -> bool:
@@ -251,6 +257,15 @@ def is_fresh(plan: "Plan") -> bool:
     return True
 
 
+def _fresh_plan(path: str, owner: int) -> "Plan | None":
+    """A plan from disk that may be trusted and still holds; None for any other, whatever it is made of."""
+    plan = _read_plan(path, owner)
+    try:
+        return plan if plan and is_fresh(plan) else None
+    except (KeyError, TypeError, ValueError):
+        return None
+
+
 def _read_plan(path: str, owner: int) -> "Plan | None":
     """A plan from disk, if nobody but its owner and root can have written it."""
     if distrust(dirname(path), owner):
@@ -259,22 +274,23 @@ def _read_plan(path: str, owner: int) -> "Plan | None":
         fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:
         return None
-    with open(fd, "rb") as file:
+    try:
         status = os.fstat(fd)
         if status.st_mode & 0o170022 != 0o100000 or status.st_uid not in (*root_ids(), owner):
             return None
-        try:
-            # At its end a checksum: a disk's error must not become a plan that is half right.
-            content = file.read(PLAN_MOST)
-            if crc32(content[:-4]).to_bytes(4, "little") != content[-4:]:
-                return None
-            return load_plan(content[:-4])
-        except (OSError, ValueError):
+        # At its end a checksum: a disk's error must not become a plan that is half right.
+        content = os.read(fd, min(status.st_size, PLAN_MOST))
+        if crc32(content[:-4]).to_bytes(4, "little") != content[-4:]:
             return None
+        return load_plan(content[:-4])
+    except (OSError, ValueError):
+        return None
+    finally:
+        os.close(fd)
 
 
-def _keep_plan(shelf: str, name: str, content: bytes) -> None:
-    """Keep a plan for the next start; where that is not possible the next start makes its own."""
+def _keep(shelf: str, name: str, content: bytes) -> None:
+    """Keep a file of ours, whole or not at all; where that is not possible the next start tries again."""
     part = f"{shelf}/.{name}.{os.getpid()}"
     try:
         if not exists(shelf):
@@ -284,7 +300,7 @@ def _keep_plan(shelf: str, name: str, content: bytes) -> None:
         return
     try:
         with open(fd, "wb") as file:
-            file.write(content + crc32(content).to_bytes(4, "little"))
+            file.write(content)
         os.rename(part, f"{shelf}/{name}")
     except OSError:
         try:
@@ -329,7 +345,10 @@ def _make_plan(request: "Request") -> bytes:
     except (OSError, subprocess.TimeoutExpired) as error:
         raise ControlError(f"the policy cannot be compiled: {error}") from None
     if made.returncode:
-        raise ControlError(made.stderr.decode("utf-8", "replace").strip() or "the policy cannot be compiled")
+        said = made.stderr.decode("utf-8", "replace").strip()
+        if made.returncode != 125:  # not one of its sentences: the end of a traceback, or nothing
+            said = f"the policy cannot be compiled: {said.rpartition(chr(10))[2] or f'exit {made.returncode}'}"
+        raise ControlError(said)
     return made.stdout
 
 
@@ -477,31 +496,36 @@ class Spool:
         size = os.fstat(self._fd).st_size
         written = os.write(self._fd, line)
         if written != len(line):
-            os.ftruncate(self._fd, size)
+            if os.fstat(self._fd).st_size == size + written:  # nobody has written behind it meanwhile
+                os.ftruncate(self._fd, size)
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), self._path)
         self._seq += 1
 
-    def take_lost(self) -> int:
-        """How many events could not be written before, as `count_lost` kept it; the count starts anew."""
+    def lost(self) -> int:
+        """How many events could not be written before, as `count_lost` kept it."""
         try:
-            lost = os.stat(self._lost_path).st_size
-            if lost:
-                os.truncate(self._lost_path, 0)
+            return os.stat(self._lost_path).st_size
         except OSError:
             return 0
-        return lost
+
+    def told_lost(self, told: int) -> None:
+        """Take off the count what an event has told."""
+        try:
+            os.truncate(self._lost_path, max(0, self.lost() - told))
+        except OSError:
+            return  # told once more, rather than never
 
 
 def count_lost(state: str) -> None:
-    """Keep that one event was lost: a file one byte longer, the least a full disk may still take."""
+    """Keep that one event was lost: a file longer by a hole of one byte, which a full disk or quota still takes."""
     try:
         fd = os.open(
             f"{state}/events.lost",
-            os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW,
+            os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK,
             0o600,
         )
         try:
-            os.write(fd, b".")
+            os.ftruncate(fd, os.fstat(fd).st_size + 1)
         finally:
             os.close(fd)
     except OSError:

@@ -285,7 +285,7 @@ def enter_mount_namespace() -> bool:
     return True
 
 
-def cover(hidden: "list[str]", anchors: "list[str]", shields: "list[str]") -> None:
+def cover(hidden: "list[str]", anchors: "list[str]", shields: "list[str]", private: "tuple[str, ...]" = ()) -> None:
     """In our own mount namespace: hide places, and make others read-only.
 
     Args:
@@ -293,11 +293,16 @@ def cover(hidden: "list[str]", anchors: "list[str]", shields: "list[str]") -> No
         anchors: directories that become mount points, so that none can be renamed with a shield in it.
         shields: stay readable. Every path is opened with no link followed, so that what is covered is
             what was meant.
+        private: directories that become empty ones of our own, writable, as /dev/shm.
 
     Raises:
         OSError: a mount was refused; what was covered before stays so.
     """
     mount(b"none", b"/", None, MS_REC | MS_SLAVE)
+    for path in private:
+        with _mount_point(path) as (name, is_directory):
+            if name and is_directory:
+                mount(b"guard", name, b"tmpfs", MS_NOSUID | MS_NODEV, b"mode=1777")
     for path in sorted(hidden, key=len):
         with _mount_point(path) as (name, is_directory):
             if name and is_directory:

@@ -93,9 +93,7 @@ def address(text: str, names: Iterable[str]) -> str:
             net = _plain(ipaddress.ip_network(text, strict=False))
             raise ValueError(f"{text} has bits beyond its prefix; write {net}") from error
         words = ", ".join(listed)
-        raise ValueError(
-            f"{text!r} is no address; write one of {words}, or a CIDR such as 10.0.0.0/8"
-        ) from error
+        raise ValueError(f"{text!r} is no address; write one of {words}, or a CIDR such as 10.0.0.0/8") from error
 
 
 def _plain(net: Network) -> str:
@@ -115,10 +113,7 @@ def networks(name: str) -> tuple[Network, ...]:
 def common_addresses(one: str, other: str) -> tuple[str, ...]:
     """Return the names and CIDRs whose addresses are in both, wide to narrow as written."""
     both = [
-        str(a if _within(a, b) else b)
-        for a in networks(one)
-        for b in networks(other)
-        if _within(a, b) or _within(b, a)
+        str(a if _within(a, b) else b) for a in networks(one) for b in networks(other) if _within(a, b) or _within(b, a)
     ]
     for name, nets in NAMED.items():
         if sorted(both) == sorted(nets):

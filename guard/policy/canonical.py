@@ -13,8 +13,8 @@ _WIDTH = 79
 
 
 def values_of(settings: Mapping[str, Setting]) -> dict[str, object]:
-    """Return key → value, as `Effective.values` has it, of a complete mapping."""
-    return {name: _value(KEYS[name], settings[name]) for name in KEYS}
+    """Return key → value, as `Effective.values` has it, of what a mapping holds."""
+    return {name: _value(key, settings[name]) for name, key in KEYS.items() if name in settings}
 
 
 def _value(key: Key, setting: Setting) -> object:

@@ -10,7 +10,7 @@ calls nobody knows yet. `tests/policy/test_filter.py` compares the bytes with th
 from __future__ import annotations
 
 import errno
-import tempfile
+import os
 from collections.abc import Mapping, Sequence
 from itertools import product
 from types import ModuleType
@@ -105,7 +105,8 @@ def build(values: Mapping[str, object], landlock: bool, machine: str) -> bytes:
         `struct sock_filter` entries. The same values give the same bytes with the same libseccomp.
 
     Raises:
-        PlanError: no libseccomp, or a machine without a table.
+        PlanError: no libseccomp or one too old, or a machine without a table.
+        OSError: libseccomp cannot: it asks this kernel which answers a filter may give.
     """
     if machine not in ("x86_64", "aarch64"):
         raise PlanError(f"no filter can be made for {machine}", "guard knows x86_64 and aarch64")
@@ -259,7 +260,7 @@ def _tail(rows: Mapping[str, Sequence[Rule]], machine: str) -> bytes:
         # The number of this machine, or libseccomp's stand-in for a call of another one; it translates both.
         native = pyseccomp.resolve_syscall(pyseccomp.Arch.NATIVE, call)
         if native == -1:  # the one answer for "no such name"; the binding does not raise
-            raise PlanError(f"libseccomp does not know {call}", "this is a defect of guard")
+            raise PlanError(f"this libseccomp does not know {call}", "guard needs version 2.5 or newer")
         for rule in rules:
             for values in product(*(test.values for test in rule.tests)):
                 comparisons = [
@@ -267,7 +268,8 @@ def _tail(rows: Mapping[str, Sequence[Rule]], machine: str) -> bytes:
                     for test, value in zip(rule.tests, values, strict=True)
                 ]
                 held.add_rule(rule.action, native, *comparisons)
-    with tempfile.TemporaryFile() as file:
+    # Not a temporary file: /tmp may be full, and a plan is needed all the same.
+    with os.fdopen(os.memfd_create("guard-filter"), "rb") as file:
         held.export_bpf(file)
         file.seek(0)
         return file.read()

@@ -134,12 +134,8 @@ _SURFACE = (
 )
 
 _ROWS = (
-    _grant(
-        "files.read", Kind.PATHS, "files", "Places that may be read and executed from.", covers="files.write"
-    ),
-    _grant(
-        "files.write", Kind.PATHS, "files", "Places where files may be read, run, written, made and removed."
-    ),
+    _grant("files.read", Kind.PATHS, "files", "Places that may be read and executed from.", covers="files.write"),
+    _grant("files.write", Kind.PATHS, "files", "Places where files may be read, run, written, made and removed."),
     _grant(
         "files.devices",
         Kind.DEVICES,
@@ -155,9 +151,7 @@ _ROWS = (
         "files",
         "Whether a mount namespace also hides the denied places.",
     ),
-    _word(
-        "network.bind", "any < loopback < deny", "loopback", "bind", "Addresses that sockets may be bound to."
-    ),
+    _word("network.bind", "any < loopback < deny", "loopback", "bind", "Addresses that sockets may be bound to."),
     _grant(
         "network.bind_allow",
         Kind.BIND_ALLOW,
@@ -174,9 +168,7 @@ _ROWS = (
         "connect",
     ),
     _grant("unix.allow", Kind.SOCKETS, "unix-sockets", "Sockets, or directories of them, to connect to."),
-    _word(
-        "unix.abstract", "allow < deny", "deny", "unix-sockets", "Abstract sockets made outside of the tree."
-    ),
+    _word("unix.abstract", "allow < deny", "deny", "unix-sockets", "Abstract sockets made outside of the tree."),
     _word("unix.datagram", "allow < deny", "deny", "unix-sockets", "Unix datagram sockets."),
     _word(
         "modes.world_writable",
@@ -211,10 +203,7 @@ _ROWS = (
     ),
     _refuse("env.drop", Kind.GLOBS, "", "Environment variables taken from the command, by name or `*` glob."),
     _grant("env.keep", Kind.GLOBS, "", "Environment variables that are exempt from `env.drop`."),
-    *(
-        _word(f"kernel.{name}", "allow < deny", default, control, doc)
-        for name, default, control, doc in _SURFACE
-    ),
+    *(_word(f"kernel.{name}", "allow < deny", default, control, doc) for name, default, control, doc in _SURFACE),
     _limit("core", 0, "Size of core dumps, in bytes."),
     _limit("processes", None, "Processes and threads of the user (RLIMIT_NPROC)."),
     _limit("open_files", None, "Open descriptors of each process."),
@@ -241,8 +230,13 @@ _ROWS = (
         )
         for control in CONTROLS
     ),
+    _word("on_fault.events", "warn < refuse", "warn", "", "When the start of a session cannot be put on record."),
     _word(
-        "on_fault.events", "warn < refuse", "warn", "", "When the start of a session cannot be put on record."
+        "supervisor.use",
+        "never < auto < always",
+        "auto",
+        "",
+        "Whether a supervisor decides what only an address, a path or a pipe can tell; auto: where one can be had.",
     ),
     Key(
         "project.worktrees",

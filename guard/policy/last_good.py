@@ -60,7 +60,5 @@ def _files(config_dir: str) -> list[str]:
     for folder in ("policies", "policies/overlays"):
         place = os.path.join(config_dir, folder)
         if os.path.isdir(place):
-            found += [
-                os.path.join(place, name) for name in sorted(os.listdir(place)) if name.endswith(".toml")
-            ]
+            found += [os.path.join(place, name) for name in sorted(os.listdir(place)) if name.endswith(".toml")]
     return [path for path in found if os.path.lexists(path)]

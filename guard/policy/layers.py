@@ -95,9 +95,7 @@ def exempt(base: Settings, widen: Settings, notes: list[str]) -> dict[str, Setti
         if key.tighten is Tighten.UNION:
             inside = WITHIN[key.kind]
             kept = tuple(
-                item
-                for item in old.items
-                if not any(inside(named.value, item.value) for named in setting.items)
+                item for item in old.items if not any(inside(named.value, item.value) for named in setting.items)
             )
             if len(kept) == len(old.items):
                 notes.append(f"{setting.origin}: {name}: the exception names nothing that is refused")
@@ -134,9 +132,7 @@ def tighten(upper: Settings, lower: Settings, notes: list[str]) -> dict[str, Set
             out[key.name] = below if tighter(key, below, above) else above
             if tighter(key, above, below):
                 asked = below.items[0].value
-                notes.append(
-                    f"{below.origin}: {key.name} = {_shown(asked)} would loosen, so it is not applied"
-                )
+                notes.append(f"{below.origin}: {key.name} = {_shown(asked)} would loosen, so it is not applied")
     return {name: out[name] for name in KEYS}
 
 
@@ -235,11 +231,7 @@ def _glob_common(one: Value, other: Value) -> tuple[Value, ...]:
 
 
 def _connect_within(upper: Value, lower: Value) -> bool:
-    return (
-        isinstance(upper, ConnectRule)
-        and isinstance(lower, ConnectRule)
-        and addresses.connect_within(upper, lower)
-    )
+    return isinstance(upper, ConnectRule) and isinstance(lower, ConnectRule) and addresses.connect_within(upper, lower)
 
 
 def _connect_common(one: Value, other: Value) -> tuple[Value, ...]:
@@ -249,9 +241,7 @@ def _connect_common(one: Value, other: Value) -> tuple[Value, ...]:
 
 
 def _bind_within(upper: Value, lower: Value) -> bool:
-    return (
-        isinstance(upper, BindAllow) and isinstance(lower, BindAllow) and addresses.bind_within(upper, lower)
-    )
+    return isinstance(upper, BindAllow) and isinstance(lower, BindAllow) and addresses.bind_within(upper, lower)
 
 
 def _bind_common(one: Value, other: Value) -> tuple[Value, ...]:

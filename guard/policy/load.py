@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from guard.errors import PolicyError
 from guard.policy import paths
 from guard.policy.keys import KEYS, OPEN_VARIABLES, SITE_VARIABLES, TABLES
 from guard.policy.model import Item, Policy, Setting, Site
 from guard.policy.source import Document, Reader, parse_document, printable, read_document, read_file
-from guard.policy.values import NAME, Reading, describe, read_setting
+from guard.policy.values import NAME, PROJECT_MOST, Reading, describe, read_setting
 
 SCHEMA = 1
 PROJECT_FILE = ".guard.toml"
@@ -49,9 +49,7 @@ def known_variables(kind: str, site: Collection[str] = ()) -> frozenset[str]:
     return frozenset((*OPEN_VARIABLES, *SITE_VARIABLES, *site))
 
 
-def load(
-    path: str, kind: str, *, variables: Collection[str] = (), reader: Reader = read_file
-) -> Policy | None:
+def load(path: str, kind: str, *, variables: Collection[str] = (), reader: Reader = read_file) -> Policy | None:
     """Read one file; None when there is none.
 
     Args:
@@ -98,6 +96,8 @@ def from_document(doc: Document, kind: str, variables: Collection[str] = ()) -> 
         PolicyError: the first thing that is wrong with it.
     """
     reading = Reading(doc, known_variables(kind, variables))
+    if kind == "project":
+        reading = replace(reading, most=PROJECT_MOST)
     data = doc.data
     check_schema(reading)
     heads = HEADS[kind]
@@ -112,14 +112,11 @@ def from_document(doc: Document, kind: str, variables: Collection[str] = ()) -> 
     if kind == "overlay":
         for name in ("reason", "opens"):
             if name not in texts:
-                raise PolicyError(
-                    f"{printable(doc.file)}:1:1: an overlay says its {name!r}; add it at the top"
-                )
+                raise PolicyError(f"{printable(doc.file)}:1:1: an overlay says its {name!r}; add it at the top")
     stem = os.path.basename(doc.file).removesuffix(".toml")
+    name = stem if NAME.fullmatch(stem) else kind
     if "name" in data:
         name = reading.name(data["name"], ("name",), "name")
-    else:
-        name = stem if NAME.fullmatch(stem) else kind
     extends = None
     if "extends" in data:
         base = reading.name(data["extends"], ("extends",), "extends")
@@ -156,9 +153,7 @@ def check_schema(reading: Reading) -> None:
     """
     value = reading.doc.data.get("schema")
     if value is None:
-        raise PolicyError(
-            f"{printable(reading.doc.file)}:1:1: schema is missing; begin with `schema = {SCHEMA}`"
-        )
+        raise PolicyError(f"{printable(reading.doc.file)}:1:1: schema is missing; begin with `schema = {SCHEMA}`")
     if isinstance(value, bool) or value != SCHEMA:
         reading.fail(("schema",), f"schema is {SCHEMA}, the only one that this guard reads")
 
@@ -198,9 +193,7 @@ def site_from_document(doc: Document) -> SiteFile:
     audit = content.get("audit", "allow")
     if not isinstance(audit, str) or audit not in AUDIT:
         reading.fail(("site", "audit"), f"audit is one of {', '.join(AUDIT)}")
-    default = reading.name(
-        content.get("default_policy", "login-node"), ("site", "default_policy"), "default_policy"
-    )
+    default = reading.name(content.get("default_policy", "login-node"), ("site", "default_policy"), "default_policy")
     roots = reading.array(content.get("project_roots", []), ("site", "project_roots"), "project_roots")
     project_roots: list[str] = []
     for index, each in enumerate(roots):
@@ -219,8 +212,7 @@ def site_from_document(doc: Document) -> SiteFile:
         tmp=tmp,
         variables=variables,
         harnesses=tuple(
-            reading.name(each, ("site", "harnesses", index), "a harness")
-            for index, each in enumerate(harnesses)
+            reading.name(each, ("site", "harnesses", index), "a harness") for index, each in enumerate(harnesses)
         ),
         file=doc.file,
     )

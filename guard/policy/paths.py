@@ -76,9 +76,7 @@ def normal(text: str, known: Iterable[str], *, stars: bool = False) -> str:
         raise ValueError("is relative; write an absolute path, or begin with a variable such as {project}")
     head = VARIABLE.match(text)
     if head is not None and head.group(1) in OPEN_VARIABLES and head.group(1) not in PLACE_VARIABLES:
-        raise ValueError(
-            f"{{{head.group(1)}}} is no place; a path begins with / or one of {{home}}, {{project}}"
-        )
+        raise ValueError(f"{{{head.group(1)}}} is no place; a path begins with / or one of {{home}}, {{project}}")
     if head is not None and text[head.end() : head.end() + 1] not in ("", "/"):
         raise ValueError(f"needs a / after {head.group()}")
     parts = [part for part in text.split("/") if part not in ("", ".")]

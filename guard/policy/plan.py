@@ -58,6 +58,8 @@ def compile(effective: Effective, host: Host, since: float | None = None) -> Pla
     Raises:
         PlanError: libseccomp is missing, or the machine is unknown.
     """
+    from dataclasses import replace
+
     from guard.policy import filter as filters
     from guard.policy.status import NEWEST_ABI, asked, control_modes, statuses
 
@@ -77,6 +79,14 @@ def compile(effective: Effective, host: Host, since: float | None = None) -> Pla
     # With nothing handled there is no domain: what it would have judged is then refused whole.
     domain = bool(handled_fs or handled_net or scoped)
     judged = statuses(effective, host)
+    bpf = bpf_alone = b""
+    if enforcing:
+        try:
+            bpf = filters.build(values, domain, host.machine)
+            bpf_alone = filters.build(values, False, host.machine)
+        except OSError as error:  # libseccomp asks the kernel which actions it knows
+            why = host.seccomp_reason or error.strerror
+            raise PlanError(f"libseccomp cannot make the filter: {why}", "see `guard doctor`") from error
     return {
         "guard": __version__,
         "machine": host.machine,
@@ -100,9 +110,10 @@ def compile(effective: Effective, host: Host, since: float | None = None) -> Pla
         "scoped": scoped,
         "restrict_flags": LOG_NEW_EXEC_ON if abi >= 7 else 0,
         "ports": ports,
-        "bpf": filters.build(values, domain, host.machine) if enforcing else b"",
-        "bpf_alone": filters.build(values, False, host.machine) if enforcing else b"",
-        "bpf_supervised": _supervised(values, domain, host.machine) if enforcing else b"",
+        "bpf": bpf,
+        "bpf_alone": bpf_alone,
+        "bpf_supervised": _asking(values, host.machine) + bpf if enforcing and _asking(values, host.machine) else b"",
+        "supervise": effective.word("supervisor.use"),
         "seccomp_flags": 4,  # SPEC_ALLOW: before 5.16 a filter switches speculation off for the whole tree
         "rlimits": [
             (number, limit)
@@ -119,24 +130,21 @@ def compile(effective: Effective, host: Host, since: float | None = None) -> Pla
         "on_fault": {control: effective.word(f"on_fault.{control.replace('-', '_')}") for control in modes},
         "events": effective.word("on_fault.events"),
         "status": judged,
-        "status_mask": statuses(effective, host, mask=True) if host.mask else judged,
+        "status_mask": statuses(effective, replace(host, mask=True), mask=True),
         "status_supervised": statuses(effective, host, supervisor=True),
-        "status_supervised_mask": statuses(effective, host, mask=host.mask, supervisor=True),
+        "status_supervised_mask": statuses(effective, replace(host, mask=True), mask=True, supervisor=True),
         "asked": [control for control in modes if control in on],
         "supervisor": _supervisor(effective, modes),
     }
 
 
-def _supervised(values: Mapping[str, object], domain: bool, machine: str) -> bytes:
-    """Return the filter with its questions to a supervisor in front; empty where the policy has none."""
+def _asking(values: Mapping[str, object], machine: str) -> bytes:
+    """Return the head of a filter that asks a supervisor; empty where the policy needs or wants none."""
     from guard.confine.handlers.numbers import numbers
-    from guard.policy import filter as filters
     from guard.policy import supervised
 
-    asked = supervised.calls(values)
-    if not asked:
-        return b""
-    return supervised.head(asked, numbers(machine), machine) + filters.build(values, domain, machine)
+    asked = supervised.calls(values) if values["supervisor.use"] != "never" else {}
+    return supervised.head(asked, numbers(machine), machine) if asked else b""
 
 
 def rights(abi: int) -> int:
@@ -244,6 +252,7 @@ def dumps(plan: Plan) -> bytes:
 
 
 _WORDS = {
+    "supervise": ("never", "auto", "always"),
     "mode": ("enforce", "observe", "off"),
     "mask": ("auto", "always", "never"),
     "audit": ("allow", "forbid"),
@@ -265,9 +274,10 @@ def loads(data: bytes) -> Plan:
         Exactly these keys: guard, machine, abi, policy, digest, mode, harness, layers, exceptions,
         assigned_by, expires (float, 0.0: never), sources [(path, mtime ns, size, inode)], grants [(path
         pattern, Landlock bits)], deny, protect, mask, fs, handled_fs, handled_net, scoped, restrict_flags,
-        ports [(TCP port, bits)], bpf and bpf_alone (with a Landlock domain and without), seccomp_flags,
+        ports [(TCP port, bits)], bpf, bpf_alone and bpf_supervised (with a Landlock
+        domain, without, with questions to a supervisor or empty), supervise (word), seccomp_flags,
         rlimits [(resource, value)], umask (bits always set), env_drop, env_keep, worktrees, project_roots,
-        tmp, audit, on_fault {control: word}, events, status and status_mask {control: (state, [missing])},
+        tmp, audit, on_fault {control: word}, events, status and its kin for mask and supervisor {control: (state, [missing])},
         asked, supervisor {…}.
 
     Raises:
@@ -364,9 +374,12 @@ _SHAPES: dict[str, Callable[[object], bool]] = {
     "ports": _port_rows,
     "bpf": _program,
     "bpf_alone": _program,
+    "bpf_supervised": _program,
     "rlimits": _limit_rows,
     "on_fault": _fault_words,
     "status": _status_rows,
     "status_mask": _status_rows,
+    "status_supervised": _status_rows,
+    "status_supervised_mask": _status_rows,
     "supervisor": lambda value: isinstance(value, dict),
 }

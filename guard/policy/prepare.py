@@ -27,7 +27,7 @@ def prepare(request: tuple[Any, ...]) -> bytes:
             directory, state directory, Landlock ABI and errno, machine, host name, whether for --audit.
 
     Returns:
-        The bytes of a plan file.
+        The bytes of a plan file, and behind them the policy's text.
 
     Raises:
         GuardError: the policy cannot be used, or the plan not compiled.
@@ -70,7 +70,7 @@ def prepare(request: tuple[Any, ...]) -> bytes:
     compiled["alerts"] = list(effective.alerts)
     compiled["plan_digest"] = sha256(plan.dumps(compiled)).hexdigest()
     compiled["request"] = request
-    return plan.dumps(compiled)
+    return plan.dumps(compiled) + effective.text.encode("utf-8", "replace")
 
 
 def main() -> int:

@@ -280,6 +280,7 @@ RULES: tuple[Rule, ...] = (
           key="unix.datagram"),
     _rule(SOCKETS, "socket", EAFNOSUPPORT, "a family other than UNIX, INET, INET6 and NETLINK",
           none_of(0, 1, 2, 10, 16), key="kernel.packet_sockets"),
+    _rule(SOCKETS, "socket", EAFNOSUPPORT, "SMC has TCP inside, where Landlock does not look", one_of(0, 43)),
     _rule(SOCKETS, "socketpair", EAFNOSUPPORT, "a family other than UNIX", none_of(0, 1),
           key="kernel.packet_sockets"),
     _rule(SOCKETS, "socket", EPROTONOSUPPORT, "netlink other than ROUTE", one_of(0, 16), none_of(2, 0),

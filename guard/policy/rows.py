@@ -41,10 +41,7 @@ class Subject:
         return (
             (not self.users or user in self.users)
             and (not self.groups or not set(self.groups).isdisjoint(groups))
-            and (
-                not self.hosts
-                or any(fnmatch.fnmatchcase(name, glob) for name in hosts for glob in self.hosts)
-            )
+            and (not self.hosts or any(fnmatch.fnmatchcase(name, glob) for name in hosts for glob in self.hosts))
             and (not self.harnesses or harness in self.harnesses)
         )
 
@@ -117,9 +114,7 @@ def _subject(reading: Reading, row: Mapping[str, object], where: Where) -> Subje
         place = (*where, name)
         texts = [value] if isinstance(value, str) else reading.array(value, place, name)
         if name in row and not texts:
-            reading.fail(
-                place, f"{name} is empty, so the row would match nobody; leave it out or name somebody"
-            )
+            reading.fail(place, f"{name} is empty, so the row would match nobody; leave it out or name somebody")
         found[name] = tuple(
             reading.text(each, place if isinstance(value, str) else (*place, index), name, empty=False)
             for index, each in enumerate(texts)
@@ -132,8 +127,7 @@ def _rows(reading: Reading, table: str, known: tuple[str, ...]) -> list[tuple[Wh
     reading.table(reading.doc.data, (), ("schema", table), "this file")
     rows = reading.array(reading.doc.data.get(table, []), (table,), f"[[{table}]]")
     return [
-        ((table, index), reading.table(row, (table, index), known, f"[[{table}]]"))
-        for index, row in enumerate(rows)
+        ((table, index), reading.table(row, (table, index), known, f"[[{table}]]")) for index, row in enumerate(rows)
     ]
 
 
@@ -195,9 +189,7 @@ def load_exceptions(
         return None
     reading = Reading(doc, known_variables("policy", variables))
     known = (*_SUBJECT, "everyone", "control", "widen", "reason", "ticket", "until")
-    return tuple(
-        _exemption(reading, row, where, variables, notes) for where, row in _rows(reading, "exception", known)
-    )
+    return tuple(_exemption(reading, row, where, variables, notes) for where, row in _rows(reading, "exception", known))
 
 
 def _exemption(
@@ -226,9 +218,7 @@ def _exemption(
     for name, value, place in _widened(reading, row["widen"], (*where, "widen")):
         key = KEYS[name]
         if key.control not in (control, ""):
-            reading.fail(
-                place, f"{name} belongs to the control {key.control}, and this widens {control}", of_key=True
-            )
+            reading.fail(place, f"{name} belongs to the control {key.control}, and this widens {control}", of_key=True)
         widen[name] = read_setting(reading, key, value, place, reason)
     if not widen:
         reading.fail((*where, "widen"), "widen is empty, so the exception widens nothing")

@@ -115,9 +115,7 @@ def _definitions() -> Node:
         "path": _path(stars=False),
         "device": _path(stars=True),
         "place": {"anyOf": [_ref("path"), _closed({"path": _ref("path"), "reason": _text()}, ("path",))]},
-        "devicePlace": {
-            "anyOf": [_ref("device"), _closed({"path": _ref("device"), "reason": _text()}, ("path",))]
-        },
+        "devicePlace": {"anyOf": [_ref("device"), _closed({"path": _ref("device"), "reason": _text()}, ("path",))]},
         "glob": {"type": "string", "pattern": r"^[^=\x00?\[\]{}]+$"},
         "ports": {"anyOf": [port, {"type": "array", "items": port, "minItems": 1}]},
         "connect": {"anyOf": [{"type": "integer", "minimum": 1, "maximum": LAST_PORT}, connect]},
@@ -174,9 +172,7 @@ def _policy(kind: str) -> Node:
         },
     }
     tables = {
-        table: _closed(
-            {**{name.split(".")[1]: value_schema(KEYS[name]) for name in names}, "reason": _text()}
-        )
+        table: _closed({**{name.split(".")[1]: value_schema(KEYS[name]) for name in names}, "reason": _text()})
         for table, names in TABLES.items()
     }
     required = ("schema", "reason", "opens") if kind == "overlay" else ("schema",)

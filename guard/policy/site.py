@@ -2,7 +2,8 @@
 
 `STATE/plans/index` says which plan is whose, with names already turned into numbers, so that a start needs
 neither TOML nor the name service. Who is not answered there (a new group of groups, a layer of the user's
-or the project's own) gets a plan made in memory for that one start.
+or the project's own) gets a plan made in memory for that one start. `STATE/policies/DIGEST.toml` is the text
+of each policy, under the digest that events name; `STATE/last-good/` the site's files as they last loaded.
 
 The index has a plan's outer form (`guard.policy.plan.dumps`) and is read by `guard.confine.state`:
 `guard`, `machine`, `host`, `landlock` (ABI, errno), `config`, `sources`, `expires` (0.0); `rows`
@@ -86,7 +87,8 @@ def compile_site(config_dir: str, state_dir: str, now: float, host: Host | None 
     check_private(config_dir)
     check_private(state_dir)
     try:
-        os.makedirs(os.path.join(state_dir, "plans"), 0o755, exist_ok=True)
+        for name in ("plans", "policies"):
+            os.makedirs(os.path.join(state_dir, name), 0o755, exist_ok=True)
         good = os.path.join(state_dir, "last-good")
         alerts = last_good.keep(config_dir, shipped_dir(), good, now)
         if alerts and os.path.isdir(good):
@@ -142,6 +144,7 @@ class _Site:
                 f"Landlock answers here and enforces nothing: {host.landlock_reason}",
                 "compile outside of any sandbox or container",
             )
+        texts = os.path.join(os.path.dirname(shelf), "policies")
         plans: dict[Key, str] = {}
         left_out = 0
         tried: set[Key] = set()
@@ -167,7 +170,8 @@ class _Site:
             made["request"] = ("site", *key)
             content = plan.dumps(made)
             plans[key] = f"{sha256(content).hexdigest()[:24]}.plan"
-            _replace(os.path.join(shelf, plans[key]), content)
+            _replace(os.path.join(shelf, plans[key]), _sealed(content))
+            _replace(os.path.join(texts, f"{effective.digest}.toml"), effective.text.encode("utf-8", "replace"))
         index: plan.Plan = {
             "guard": __version__,
             "machine": host.machine,
@@ -180,7 +184,7 @@ class _Site:
             "exceptions": [(each.until, _numbers(each.subject)) for each in self.exemptions],
             "plans": plans,
         }
-        _replace(os.path.join(shelf, "index"), plan.dumps(index))
+        _replace(os.path.join(shelf, "index"), _sealed(plan.dumps(index)))
         _clear(shelf, {"index", *plans.values()})
         return Compiled(len(plans), left_out, tuple(dict.fromkeys(alerts)))
 
@@ -290,14 +294,19 @@ def _discover_as_nobody() -> Host:
     return Host(*marshal.loads(answer))  # noqa: S302 - our own child's
 
 
+def _sealed(content: bytes) -> bytes:
+    """Return a plan's content with the checksum that `guard.confine.state` asks for."""
+    return content + crc32(content).to_bytes(4, "little")
+
+
 def _replace(path: str, content: bytes) -> None:
-    """Write a file whole, with its checksum, readable by all and writable by its owner."""
+    """Write a file whole, readable by all and writable by its owner."""
     part = f"{path}.{os.getpid()}.part"
     try:
         descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
         with open(descriptor, "wb") as stream:
             os.fchmod(descriptor, 0o644)
-            stream.write(content + crc32(content).to_bytes(4, "little"))
+            stream.write(content)
             stream.flush()
             os.fsync(descriptor)
         os.replace(part, path)

@@ -177,6 +177,13 @@ class _Case:
             return ["kernel.io_uring = allow: what goes through a ring is not judged"]
         return []
 
+    def families(self) -> list[str]:
+        """Return what a network can be reached by that has no TCP port."""
+        missing = ["UDP: a kernel's port rules do not reach it (Landlock ABI 10)"]
+        if self.effective.word("kernel.packet_sockets") == "allow":
+            missing.append("kernel.packet_sockets = allow: families without TCP ports (vsock, RDS, TIPC)")
+        return missing
+
 
 _Judged = tuple[bool, list[str]]
 
@@ -240,7 +247,7 @@ def _bind(case: _Case) -> _Judged:
         if why or not ports:
             missing.append(f"bind_allow {entry}: stays closed without the supervisor")
     missing.append("listen without bind takes a free TCP port on every address")
-    missing.append("UDP: a kernel's port rules do not reach it (Landlock ABI 10)")
+    missing += case.families()
     return not why, missing + case.filter() + case.round()
 
 
@@ -257,7 +264,7 @@ def _connect(case: _Case) -> _Judged:
             missing.append(f"{rule}: the ports are open to every address without the supervisor")
     if not why:
         missing.append("a server of the tree itself on another loopback port cannot be reached")
-    missing.append("UDP: a kernel's port rules do not reach it (Landlock ABI 10)")
+    missing += case.families()
     if any("infiniband" in path for path in effective.words("files.devices")):
         missing.append("InfiniBand verbs need no socket")
     return not why, missing + case.filter() + case.round()
@@ -285,6 +292,9 @@ def _processes(case: _Case) -> _Judged:
     if case.landlock(6):
         missing.append(f"signals to processes outside: {case.landlock(6)}")
     missing.append("priority and CPU affinity of processes outside; their command lines can be read in /proc")
+    if not case.host.abi and not case.mask:
+        # Both make /proc/PID ask whether one may trace the process; nothing else does.
+        missing.append(f"environment and memory of processes outside can be read in /proc: {case.landlock(1)}")
     if not case.host.abi and not case.host.seccomp:
         missing.append("memory and descriptors of processes outside")
     return bool(case.host.abi) or case.host.seccomp, missing + case.filter() + case.round()

@@ -17,6 +17,9 @@ from guard.policy.source import Document
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 """Names of policies, overlays and harnesses: never a path, never hidden."""
 
+PROJECT_MOST = 256
+"""Entries in one list of a file that agents write: each costs every start some work."""
+
 _LARGEST = 2**63 - 1  # RLIM_INFINITY is above; a limit is a limit
 
 
@@ -27,10 +30,12 @@ class Reading:
     Args:
         doc: the document.
         variables: names known to it; a variable outside of them is an error.
+        most: entries that one list may have.
     """
 
     doc: Document
     variables: frozenset[str]
+    most: int = 1 << 16
 
     def fail(self, where: Where, sentence: str, *, of_key: bool = False) -> NoReturn:
         """Raise the error that shows a place."""
@@ -70,6 +75,8 @@ class Reading:
         """Check that a value is an array."""
         if not isinstance(value, list):
             self.fail(where, f"{what} is a list, not {describe(value)}")
+        if len(value) > self.most:
+            self.fail((*where, self.most), f"{what} has {len(value)} entries, and {self.most} are the most here")
         return value
 
     def name(self, value: object, where: Where, what: str) -> str:
@@ -103,9 +110,7 @@ class Reading:
         if isinstance(value, list):
             if not value:
                 self.fail(where, "ports is empty; leave the rule out instead")
-            return addresses.union_ports(
-                self._port(each, (*where, index)) for index, each in enumerate(value)
-            )
+            return addresses.union_ports(self._port(each, (*where, index)) for index, each in enumerate(value))
         return (self._port(value, where),)
 
     def _port(self, value: object, where: Where) -> tuple[int, int]:
@@ -223,9 +228,7 @@ def _connect(reading: Reading, key: Key, entry: object, where: Where, reason: st
     if isinstance(entry, int) and not isinstance(entry, bool):
         return [Item(ConnectRule(reading.ports(entry, where)), reading.origin(where, reason))]
     if not isinstance(entry, dict):
-        reading.fail(
-            where, f"an entry of {key.name} is a port or {{ports, to, except}}, not {describe(entry)}"
-        )
+        reading.fail(where, f"an entry of {key.name} is a port or {{ports, to, except}}, not {describe(entry)}")
     table = reading.table(entry, where, ("ports", "to", "except", "reason"), f"an entry of {key.name}")
     if "ports" not in table:
         reading.fail(where, f"an entry of {key.name} needs ports")
@@ -236,9 +239,7 @@ def _connect(reading: Reading, key: Key, entry: object, where: Where, reason: st
             sorted(
                 {
                     reading.address(each, (*where, "except", index), "except", addresses.EXCEPTIONS)
-                    for index, each in enumerate(
-                        reading.array(table.get("except", []), (*where, "except"), "except")
-                    )
+                    for index, each in enumerate(reading.array(table.get("except", []), (*where, "except"), "except"))
                 }
             )
         ),

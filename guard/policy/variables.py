@@ -70,9 +70,7 @@ def _put(value: Value, key: Key, variables: Mapping[str, tuple[str, ...]]) -> li
         return [paths.normal(each, open_names, stars=stars) for each in paths.fill(text, variables)]
 
     if isinstance(value, ConnectRule):
-        except_ = tuple(
-            sorted({each for name in value.except_ for each in address(name, addresses.EXCEPTIONS)})
-        )
+        except_ = tuple(sorted({each for name in value.except_ for each in address(name, addresses.EXCEPTIONS)}))
         return [ConnectRule(value.ports, to, except_) for to in address(value.to, tuple(addresses.NAMED))]
     if isinstance(value, BindAllow):
         programs = path(value.exec) if value.exec else [""]

@@ -28,7 +28,7 @@ class Act(NamedTuple):
     """One row.
 
     Args:
-        name: said to people; at most 36 characters.
+        name: said to people; at most 35 characters.
         control: what stops it.
         run: does it, with the stage; OSError when refused.
         mask: only a mount namespace can stop it.
@@ -79,7 +79,7 @@ def read_through_link(stage: Stage) -> None:
 
 def move_over_hook(_: Stage) -> None:
     write("innocent")
-    os.rename("innocent", ".git/hooks/pre-commit")
+    os.rename("innocent", ".git/hooks/post-merge")
 
 
 def plant_program(stage: Stage) -> None:
@@ -289,10 +289,10 @@ ACTS = (
     Act("read ~/.aws/credentials", FILES, lambda s: read(home(s, ".aws/credentials"))),
     Act("read ~/.bash_history", FILES, lambda s: read(home(s, ".bash_history"))),
     Act("append to ~/.bashrc", FILES, lambda s: write(home(s, ".bashrc"))),
-    Act("create ~/.config/autostart/x.desktop", FILES, lambda s: write(home(s, ".config/autostart/x.desktop"))),
+    Act("write ~/.config/autostart/x.desktop", FILES, lambda s: write(home(s, ".config/autostart/x.desktop"))),
     Act("move a program to ~/bin/ls", FILES, plant_program),
     Act("write .git/hooks/pre-commit", FILES, lambda _: write(".git/hooks/pre-commit"), mask=True),
-    Act("mv a file over .git/hooks/pre-commit", FILES, move_over_hook, mask=True),
+    Act("mv a file to .git/hooks/post-merge", FILES, move_over_hook, mask=True),
     Act(
         "write core.fsmonitor to .git/config", FILES, lambda _: write(".git/config", "[core]\nfsmonitor=x\n"), mask=True
     ),

@@ -116,20 +116,20 @@ def alone(control: str) -> list[str]:
 
 def row(act: Act, bare: str, inside: str, by_itself: str, mask: bool) -> tuple[str, str]:
     """One line of the table, and what is wrong with it."""
-    wrong, by, error, how = "", act.control, inside, colour("refused", GREEN)
+    wrong, by, error, how = "", act.control, inside, colour("stopped", GREEN)
     if bare != "done":
         # Nothing is proved where the kernel refuses it anyway; what breaks by itself is a fault of the demo.
-        how, by, error = colour("-      ", GREY), "this machine", ""
+        how, by, error = colour("-      ", GREY), "this machine", bare
         wrong = f"{act.name}: {bare}" if bare.startswith("broken") else ""
-        bare = "no" if bare == "not here" else bare[:7]
+        bare = "no"
     elif act.mask and not mask and inside == "done":
         how, by, error = colour("open   ", GREY), "needs a mask", ""
     elif inside == "done" or inside.startswith("broken"):
         how, error = colour("DONE   ", RED), ""
-        wrong = f"{act.name}: it should be refused under guard: {inside}"
+        wrong = f"{act.name}: it should be stopped under guard: {inside}"
     elif by_itself == "done":
         wrong = f"{act.name}: {act.control} is said to stop it, but alone does not"
-    return f"{act.name:<36} {bare:<7} {how} {by:<14} {error}".rstrip(), wrong
+    return f"{act.name:<35} {bare:<4} {how} {by:<14} {error}".rstrip(), wrong
 
 
 def dangers() -> tuple[list[str], str]:
@@ -141,8 +141,8 @@ def dangers() -> tuple[list[str], str]:
     if not FLOOR.exists():  # a site's floor lets nobody take a control away
         for control in dict.fromkeys(act.control for act in ACTS):
             by_itself.update(attempt(alone(control), control)[0])
-    print("\nWhat it must not do, in the same home, without guard and under it\n")
-    print(f"{'act':<36} {'without':<7} {'guard':<7} {'stopped by':<14} error")
+    print("\nWhat it must not do, in the same home, bare (without guard) and under guard\n")
+    print(f"{'act':<35} {'bare':<4} {'guard':<7} {'stopped by':<14} error")
     print("-" * 78)
     for act in ACTS:
         line, fault = row(act, bare[act.name], inside[act.name], by_itself.get(act.name, ""), mask)
@@ -155,18 +155,18 @@ def dangers() -> tuple[list[str], str]:
         wrong.append(f"only {len(stopped)} acts could be shown to be stopped; at least 20 are promised")
     open_here = [act for act in tried if act.mask and inside[act.name] == "done"]
     if open_here and not mask:
-        print("\nopen: only a mount namespace can stop it, and guard has none here (`guard doctor` says why)")
-    return wrong, f"{len(tried)} dangerous acts done without guard, {len(stopped)} of them stopped under guard"
+        print("\nopen: only a mount namespace stops it; there is none here (see `guard doctor`)")
+    return wrong, f"{len(tried)} dangerous acts done without guard, {len(stopped)} of them stopped under guard."
 
 
 def main() -> int:
     """Work, then dangers; 0 if all is as promised."""
     since = time.monotonic()
     wrong = work()
-    done = "all work done" if not wrong else "work FAILED"
+    done = "All work done under guard" if not wrong else "Work FAILED under guard"
     more, summed = dangers()
     wrong += more
-    print(f"\n{done}; {summed}; {time.monotonic() - since:.0f} s")
+    print(f"\n{summed}\n{done}. {time.monotonic() - since:.0f} s.")
     for text in wrong:
         print(colour(f"NOT AS PROMISED: {text}", RED))
     return 1 if wrong else 0

@@ -139,13 +139,9 @@ def permits(values, act):
 
 
 _CONTROLS = (
-    "files metadata world_writable setuid bind connect unix_sockets pipe_to_shell processes kernel_surface "
-    "limits"
+    "files metadata world_writable setuid bind connect unix_sockets pipe_to_shell processes kernel_surface limits"
 )
-_SURFACE = (
-    "ptrace keyctl sysv_ipc userns mount io_uring perf bpf userfaultfd personality packet_sockets xattr "
-    "binary32"
-)
+_SURFACE = "ptrace keyctl sysv_ipc userns mount io_uring perf bpf userfaultfd personality packet_sockets xattr binary32"
 
 # Words from wide to tight, written down a second time on purpose.
 WORDS = {
@@ -163,9 +159,7 @@ WORDS = {
     "on_fault.events": ("warn", "refuse"),
     "harness.overlays": ("auto", "off"),
 }
-LIMITS = tuple(
-    f"limits.{name}" for name in ("core", "processes", "open_files", "memory", "file_size", "cpu_seconds")
-)
+LIMITS = tuple(f"limits.{name}" for name in ("core", "processes", "open_files", "memory", "file_size", "cpu_seconds"))
 
 _PLACES = [
     "/usr/bin/ls",
@@ -201,10 +195,7 @@ _PORTS = (1, 22, 80, 443, 444, 8080, 60001, 65535)
 
 ACTS = (
     *(Act(kind, path) for kind in ("read", "write", "unix") for path in _PLACES),
-    *(
-        Act("device", path)
-        for path in ("/dev/null", "/dev/nvidia0", "/dev/nvidia-caps/c1", "/dev/pts/3", "/dev/shm/a")
-    ),
+    *(Act("device", path) for path in ("/dev/null", "/dev/nvidia0", "/dev/nvidia-caps/c1", "/dev/pts/3", "/dev/shm/a")),
     *(Act("connect", (address, port)) for address in _ADDRESSES for port in _PORTS),
     *(
         Act("bind", (address, port, program))

@@ -1,6 +1,7 @@
 """Who gets what: floors, assignments, exceptions, harness overlays, and files that do not load."""
 
 import calendar
+import importlib.util
 import os
 import time
 
@@ -67,6 +68,16 @@ def place(tmp_path):
 def project(place, text):
     place.write("project/.guard.toml", text)
     return {"project_dir": str(place.root / "project")}
+
+
+@pytest.fixture(scope="module")
+def oracle():
+    """What a policy permits, worked out without the code under test."""
+    path = os.path.join(os.path.dirname(__file__), "oracle.py")
+    spec = importlib.util.spec_from_file_location("oracle", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 # Without a site -------------------------------------------------------------------------------------
@@ -456,6 +467,12 @@ def test_a_copy_that_others_could_have_written_is_not_taken(place):
     assert "site.toml:2:7:" in place.refusal()
 
 
+def test_a_copy_without_a_site_does_not_hand_the_decision_to_the_user(place):
+    place.write("etc/site.toml", "broken")
+    (place.root / "last-good").mkdir()
+    assert "site.toml:2:7:" in place.refusal(policy="tight")
+
+
 def test_a_users_broken_file_is_his_own_trouble(place):
     good(place)
     place.write("user/policy.toml", "broken")
@@ -527,3 +544,31 @@ def test_resolving_is_quick(place):
     started = time.perf_counter()
     place.resolve(harness="claude")
     assert time.perf_counter() - started < 0.5
+
+
+_SITES = (
+    '[files]\nread = ["/usr", "{home}"]\nwrite = ["{project}"]\ndeny = ["{home}/.ssh"]\n',
+    "[network]\nconnect = [443]\nbind = 'deny'\n[limits]\nprocesses = 10\n",
+    "[controls]\nfiles = 'enforce'\n[harness]\noverlays = 'off'\n[env]\ndrop = ['*_TOKEN']\nkeep = []\n",
+)
+_LOWER = (
+    'reason = "x"\n[files]\nread = ["/"]\nwrite = ["/"]\ndeny = []\n[network]\nconnect = "any"\nbind = "any"\n',
+    '[env]\nkeep = ["*"]\ndrop = []\n[limits]\nprocesses = 1000000\n[controls]\nfiles = "off"\nbind = "observe"\n',
+    'extends = "tight"\noverlays = ["gpu"]\n[unix]\nabstract = "allow"\n[kernel]\nbpf = "allow"\n',
+    '[files]\nwrite = ["{project}/a", "/data"]\n[modes]\nsetuid = "off"\n[project]\nworktrees = true\n',
+)
+
+
+@pytest.mark.parametrize("site", range(len(_SITES)))
+@pytest.mark.parametrize("lower", range(len(_LOWER)))
+@pytest.mark.parametrize("harness", ["", "claude"])
+def test_whatever_users_write_permits_nothing_that_the_site_refuses(place, oracle, site, lower, harness):
+    place.write("etc/site.toml", _SITES[site])
+    upper = place.resolve(harness=harness)
+    path = str(place.write("mine.toml", _LOWER[lower]))
+    given = project(place, _LOWER[lower])
+    place.write("user/policy.toml", _LOWER[lower])
+    for request in ({"policy": path}, given, {"policy": path, **given}, {"policy": "tight", **given}):
+        got = place.resolve(harness=harness, overlays=("gpu",), **request)
+        more = [act for act in oracle.ACTS if oracle.permits(got.values, act) and not oracle.permits(upper.values, act)]
+        assert more == []

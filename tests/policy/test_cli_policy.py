@@ -191,6 +191,13 @@ def test_show_is_toml_with_the_origin_of_each_value(guard):
     assert "# login-node.toml:" in line
 
 
+def test_an_overlay_is_shown_as_what_it_adds(guard):
+    code, out, _ = guard("policy", "show", "kerberos")
+    assert code == 0
+    assert tomllib.loads(out)["kernel"] == {"keyctl": "allow"}
+    assert "# opens " in out
+
+
 def test_show_takes_a_path_only_with_a_slash(guard, write, monkeypatch, tmp_path):
     write("work/mine.toml", '[files]\nread = ["/opt"]')
     assert guard("policy", "show", "./mine.toml")[0] == 0

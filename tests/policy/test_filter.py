@@ -129,6 +129,7 @@ def test_a_key_opens_what_it_names_and_nothing_else(key, call, args):
 def test_protocols_past_the_port_rules_stay_refused_where_packet_sockets_are_allowed():
     for args in ((2, 1, 262), (2, 5, 132), (10, 2, 136)):
         assert answer("socket", args, kernel__packet_sockets="allow") == "EPROTONOSUPPORT"
+    assert answer("socket", (43, 1, 0), kernel__packet_sockets="allow") == "EAFNOSUPPORT"  # SMC, TCP inside
 
 
 def test_shared_memory_that_is_allowed_is_still_not_made_writable_by_others():

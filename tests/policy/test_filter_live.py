@@ -15,6 +15,7 @@ import sys
 
 import pytest
 
+from guard.kernel import landlock
 from guard.policy import filter as filters
 from guard.policy.keys import defaults
 from guard.policy.model import ConnectRule
@@ -24,6 +25,7 @@ HIGH = 0xDEADBEEF << 32
 AT_FDCWD = -100
 
 libc = ctypes.CDLL(None, use_errno=True)
+filters.library()  # before any Landlock domain: it reads files as it is imported
 libc.syscall.restype = ctypes.c_long
 libc.ioctl.argtypes = (ctypes.c_int, ctypes.c_ulong, ctypes.c_void_p)
 
@@ -355,3 +357,131 @@ def test_where_32_bit_programs_are_allowed_their_calls_are_judged(place):
     allowed = program(**{"kernel.binary32": "allow"})
     assert in_child(act, allowed)[:3] == [PERM, 0, 0o640]
     assert in_child(lambda: call(0x40000000 | 39), allowed) == -1000 - signal.SIGSYS
+
+
+# Beside Landlock: what it leaves open is why a row is there, what it holds is why one is not --------------------
+
+
+def domain(fs=0, net=0, scoped=0, ports=()):
+    """Enter a Landlock domain that handles these bits and allows connections to these ports."""
+    ruleset = landlock.Ruleset(landlock.abi()[0], fs, net, scoped)
+    for port in ports:
+        ruleset.allow_port(port, landlock.CONNECT_TCP)
+    assert libc.prctl(38, 1, 0, 0, 0) == 0
+    ruleset.restrict()
+
+
+needs_ports = pytest.mark.skipif(landlock.abi()[0] < 4, reason="Landlock without port rules")
+needs_domain = pytest.mark.skipif(landlock.abi()[0] < 1, reason="no Landlock here")
+
+
+@needs_ports
+def test_fast_open_passes_landlocks_ports_and_the_option_for_it_does_not(deny):
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = server.getsockname()
+
+        def send():
+            domain(net=landlock.CONNECT_TCP)
+            with socket.socket() as client:
+                return client.sendto(b"x", 0x20000000, address)
+
+        def option():
+            domain(net=landlock.CONNECT_TCP)
+            with socket.socket() as client:
+                client.setsockopt(6, 30, 1)  # TCP_FASTOPEN_CONNECT
+                client.connect(address)
+                return client.send(b"x")
+
+        assert in_child(send) == 1
+        assert "PermissionError" in in_child(send, deny)
+        assert "PermissionError" in in_child(option, deny)
+
+
+@needs_ports
+def test_multipath_tcp_passes_landlocks_ports_and_not_the_filter(deny):
+    def bind():
+        domain(net=landlock.BIND_TCP)
+        with socket.socket(socket.AF_INET, socket.SOCK_STREAM, 262) as held:
+            held.bind(("127.0.0.1", 0))
+            return "bound"
+
+    without = in_child(bind)
+    if without != "bound":
+        pytest.skip(f"no multipath TCP here, or Landlock knows it: {without}")
+    assert "OSError(93" in in_child(bind, deny)
+
+
+@needs_domain
+def test_landlock_lets_queues_of_others_be_removed_and_the_filter_does_not(deny):
+    name = f"guard-test-{os.getpid()}".encode()
+    if call("mq_open", name, 0o100 | 2, 0o600, 0) < 0:
+        pytest.skip("no POSIX queues here")
+
+    def remove():
+        domain(fs=landlock.handled_fs(landlock.abi()[0]))
+        return call("mq_unlink", name)
+
+    try:
+        assert in_child(remove, deny) == NOSYS
+        assert in_child(remove) == 0
+    finally:
+        call("mq_unlink", name)
+
+
+@needs_domain
+def test_beside_a_domain_ones_own_tree_may_be_read_and_others_may_not(deny):
+    held = ctypes.create_string_buffer(b"secret")
+    there = struct.pack("PQ", ctypes.addressof(held), 6)
+
+    def read(pid):
+        target = ctypes.create_string_buffer(6)
+        return call("process_vm_readv", pid, struct.pack("PQ", ctypes.addressof(target), 6), 1, there, 1, 0)
+
+    def act():
+        domain(fs=landlock.MAKE_BLOCK)
+        child = os.fork()
+        if child == 0:
+            signal.pause()
+        try:
+            return [read(child), read(outside)]
+        finally:
+            os.kill(child, signal.SIGKILL)
+            os.waitpid(child, 0)
+
+    outside = os.fork()
+    if outside == 0:
+        signal.pause()
+    try:
+        assert in_child(act, deny) == [6, PERM]
+        assert in_child(lambda: read(outside), deny) in (6, PERM)  # PERM: Yama lets parents only
+        assert in_child(lambda: read(outside), program(landlock=False)) == PERM
+    finally:
+        os.kill(outside, signal.SIGKILL)
+        os.waitpid(outside, 0)
+
+
+def test_a_pair_of_unix_datagram_sockets_sends_to_any_name(place, deny):
+    """Why `unix.datagram = deny` refuses pairs of that kind too."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as daemon:
+        daemon.bind("daemon")
+
+        def send():
+            ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
+            with ours, theirs:
+                return ours.sendto(b"job", "daemon")
+
+        assert in_child(send) == 3
+        assert daemon.recv(10) == b"job"
+        assert "PermissionError" in in_child(send, deny)
+
+
+@needs_domain
+def test_a_filter_is_made_where_no_file_can_be_written():
+    def build():
+        domain(fs=landlock.handled_fs(landlock.abi()[0]))
+        with contextlib.suppress(OSError):
+            open("/tmp/guard-test-unwritable", "w").close()
+            return "a file could be written"
+        return len(program()) % 8
+
+    assert in_child(build) == 0

@@ -209,9 +209,7 @@ _PATHS = st.sampled_from(
 _DEVICES = st.sampled_from(
     ["/dev/null", "/dev/nvidia*", "/dev/nvidia0", "/dev/n*", "/dev/pts", "/dev/shm", "/dev/shm/a", "/dev/*"]
 )
-_GLOBS = st.sampled_from(
-    ["AWS_*", "AWS_REGION", "*_API_KEY", "*", "SSH_AUTH_SOCK", "A*", "*KEY", "PATH", "X*Y"]
-)
+_GLOBS = st.sampled_from(["AWS_*", "AWS_REGION", "*_API_KEY", "*", "SSH_AUTH_SOCK", "A*", "*KEY", "PATH", "X*Y"])
 _TO = st.sampled_from(
     [
         "any",
@@ -227,9 +225,7 @@ _TO = st.sampled_from(
     ]
 )
 _EXCEPT = st.lists(st.sampled_from(["loopback", "link-local", "metadata", "10.1.0.0/16"]), max_size=2)
-_PORTS = st.lists(
-    st.sampled_from([22, 80, 443, "1-100", "80-8080", "60001-63000", "1-65535"]), min_size=1, max_size=2
-)
+_PORTS = st.lists(st.sampled_from([22, 80, 443, "1-100", "80-8080", "60001-63000", "1-65535"]), min_size=1, max_size=2)
 
 
 def _toml(value):
@@ -252,9 +248,7 @@ _VALUES = {
     Kind.SOCKETS: st.lists(_PATHS, max_size=4),
     Kind.DEVICES: st.lists(_DEVICES, max_size=3),
     Kind.GLOBS: st.lists(_GLOBS, max_size=3),
-    Kind.CONNECT: st.one_of(
-        st.just("any"), st.lists(st.one_of(st.sampled_from([22, 80, 443]), _RULES), max_size=3)
-    ),
+    Kind.CONNECT: st.one_of(st.just("any"), st.lists(st.one_of(st.sampled_from([22, 80, 443]), _RULES), max_size=3)),
     Kind.BIND_ALLOW: st.lists(_BINDS, max_size=3),
     Kind.NUMBER: st.sampled_from([0, 1, 50, 100, 10**9]),
     Kind.FLAG: st.booleans(),
@@ -282,6 +276,57 @@ def layer_texts(draw):
 
 def _more(upper, lower):
     return [act for act in ACTS if permits(lower, act) and not permits(upper, act)]
+
+
+_KINDS_OF_ACT = {
+    "files.read": ("read",),
+    "files.write": ("write",),  # what may no longer be written may still be read
+    "files.devices": ("device",),
+    "files.deny": ("read", "write"),
+    "files.protect": ("write",),
+    "network.connect": ("connect",),
+    "network.bind_allow": ("bind",),
+    "unix.allow": ("unix",),
+    "env.drop": ("variable",),
+    "env.keep": ("kept", "variable"),
+}
+# What lets the acts happen that a refusal is about.
+_ALSO = {
+    "files.deny": '[files]\nread = ["/"]\nwrite = ["/"]\n',
+    "files.protect": '[files]\nwrite = ["/"]\n',
+    "env.keep": '[env]\ndrop = ["*"]\n',
+}
+
+
+@pytest.mark.parametrize("name", _KINDS_OF_ACT)
+@settings(max_examples=400 if os.environ.get("GUARD_TEST_LONG") else 40, deadline=None)
+@given(st.data())
+def test_each_list_is_the_intersection_of_what_layers_grant(name, data):
+    """Lists one by one, where the whole-policy property below draws too thinly: exactly what both allow."""
+    upper, lower = (data.draw(_value(KEYS[name]), label=label) for label in ("upper", "lower"))
+    table, key = name.split(".")
+    also = _ALSO.get(name, "")
+    head = also or f"[{table}]\n"
+    first, second = (f"{head}{key} = {_toml(value)}\n" for value in (upper, lower))
+    above, below = values_of(whole(first)), values_of(whole(second))
+    got = tightened(first, second)
+    for act in ACTS:
+        if act.kind in _KINDS_OF_ACT[name]:
+            both = permits(above, act) and permits(below, act)
+            assert not permits(got, act) or both, act
+            # Grants that name one place in two ways lose it, by design; the rest is exact.
+            exact = name not in ("files.read", "files.write", "unix.allow", "env.keep")
+            assert permits(got, act) or not both or not exact, act
+
+
+@pytest.mark.parametrize("name", oracle.WORDS)
+def test_each_word_goes_to_the_tighter(name):
+    table, key = name.split(".")
+    order = oracle.WORDS[name]
+    for upper in order:
+        for lower in order:
+            got = tightened(f"[{table}]\n{key} = '{upper}'", f"[{table}]\n{key} = '{lower}'")
+            assert got[name] == order[max(order.index(upper), order.index(lower))]
 
 
 @settings(max_examples=1000 if os.environ.get("GUARD_TEST_LONG") else 60, deadline=None)
@@ -365,9 +410,7 @@ def exempted(base: str, widen: str, notes=None):
 
 
 def test_an_exception_adds_grants_takes_refusals_away_and_replaces_words():
-    base = (
-        '[files]\nwrite = ["/a"]\ndeny = ["/x", "/y", "/y/z"]\n[unix]\nabstract = "deny"\n[limits]\ncore = 0'
-    )
+    base = '[files]\nwrite = ["/a"]\ndeny = ["/x", "/y", "/y/z"]\n[unix]\nabstract = "deny"\n[limits]\ncore = 0'
     widen = '[files]\nwrite = ["/b"]\ndeny = ["/y"]\n[unix]\nabstract = "allow"\n[limits]\ncore = 9'
     got = exempted(base, widen)
     assert got["files.write"] == ("/a", "/b")

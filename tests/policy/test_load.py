@@ -165,9 +165,7 @@ def test_a_mistake_gives_one_error_with_its_place(case):
 def test_the_caret_stands_below_the_mistake():
     message = refusal("[network]\nconnect = [80, 99999, 443]")
     assert message == (
-        "p.toml:3:16: 99999 is no port: ports go from 1 to 65535\n"
-        "    connect = [80, 99999, 443]\n"
-        "                   ^"
+        "p.toml:3:16: 99999 is no port: ports go from 1 to 65535\n    connect = [80, 99999, 443]\n                   ^"
     )
 
 
@@ -209,6 +207,12 @@ def test_a_project_file_knows_no_variable_but_project():
     assert values('[files]\nwrite = ["{project}/x"]', "files.write", "project") == ["{project}/x"]
     for name in ("home", "tmp", "scratch", "user", "uid"):
         assert "unknown variable" in refusal(f'[files]\nwrite = ["{{{name}}}/x"]', "project")
+
+
+def test_a_project_file_has_lists_of_bounded_length():
+    entries = ", ".join(f"'{{project}}/{index}'" for index in range(257))
+    assert "has 257 entries, and 256 are the most" in refusal(f"[files]\ndeny = [{entries}]", "project")
+    assert len(values(f"[files]\ndeny = [{entries}]", "files.deny")) == 257
 
 
 # Files that are no files ----------------------------------------------------------------------------

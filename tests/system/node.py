@@ -9,6 +9,7 @@ import subprocess
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from tests.conftest import GUARD, ROOT, Account
 
@@ -132,11 +133,11 @@ class Node:
         return self.command(account, [GUARD, "run", *options, "--", *argv], cwd=cwd, env=env)
 
 
-def events(account: Account, rule: str = "") -> list[dict[str, object]]:
+def events(account: Account, rule: str = "") -> list[dict[str, Any]]:
     """The account's event lines, each parsed; of one rule if it is given."""
     try:
         lines = (account.state / "events.jsonl").read_bytes().splitlines()
     except FileNotFoundError:
         return []
-    found = [json.loads(line) for line in lines]
+    found = [json.loads(line) for line in lines if line]
     return [each for each in found if not rule or each["rule"] == rule]

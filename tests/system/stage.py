@@ -39,10 +39,12 @@ class Stage:
         project: writable under guard.
         home: a directory in the user's home: readable, not writable.
         elsewhere: a directory in no grant.
+        kind: of the file system that the home lies on, as the file suite names it.
     """
 
     def __init__(self, account: Account) -> None:
         self.account = account
+        self.kind = "plain"
         self.project = account.directory("project")
         self.home = account.directory("beside")
         self.elsewhere = account.directory("elsewhere", account.state.parent)

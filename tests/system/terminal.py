@@ -46,8 +46,9 @@ class Terminal:
             os.setuid(account.uid)
         os.umask(0o022)
         os.chdir(cwd)
-        for number in (signal.SIGPIPE, signal.SIGXFSZ):
+        for number in set(signal.Signals) - {signal.SIGKILL, signal.SIGSTOP}:
             signal.signal(number, signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_SETMASK, ())
         os.execvpe(argv[0], list(argv), account.environment({"TERM": "dumb", "PS1": "$ "}))
 
     def __enter__(self) -> Terminal:

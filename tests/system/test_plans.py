@@ -6,7 +6,6 @@ import marshal
 import os
 import random
 import shutil
-import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -14,8 +13,8 @@ from zlib import crc32
 
 import pytest
 
-from tests.conftest import Account
-from tests.system.node import Node, events
+from tests.conftest import LONG, Account
+from tests.system.node import Node
 
 HEAD = len(b"guard-plan 1\n") + 8
 READ = ["sh", "-c", 'cat "$HOME/vault/key"; echo started']
@@ -168,7 +167,6 @@ def test_a_bad_plan_is_made_anew(account: Account, policy: Path, how: str) -> No
         assert about.st_mode & 0o170022 == 0o100000
         assert about.st_uid == account.uid
         assert unpacked(path)["deny"]
-    assert confined(account, policy)
 
 
 @pytest.mark.parametrize("at", [4, 5, 8, 9, 10], ids=["uid", "groups", "abi", "errno", "machine"])
@@ -239,10 +237,8 @@ def test_audit_follows_no_link_out_of_the_state(account: Account, policy: Path) 
 
 
 def test_a_session_cannot_write_plans(account: Account, project: Path) -> None:
-    wide = account.write(
-        project / "wide.toml",
-        'schema = 1\nname = "w"\nextends = "login-node"\nreason = "r"\n[files]\nwrite = ["/var/tmp", "{home}"]\n',
-    )
+    rule = 'schema = 1\nname = "w"\nextends = "login-node"\nreason = "r"\n[files]\nwrite = ["/var/tmp", "{home}"]\n'
+    wide = account.write(project / "wide.toml", rule)
     assert account.guard(["true"]).returncode == 0
     path = cached(account)
     act = ["sh", "-c", f"echo planted > {path}; echo x > {path.parent}/new; rm -f {path}; echo started"]
@@ -452,7 +448,7 @@ def test_no_damage_to_a_plan_makes_a_start_unconfined(account: Account, policy: 
     path = cached(account)
     good = path.read_bytes()
     chance = random.Random(7)
-    for round_ in range(14):
+    for round_ in range(60 if LONG else 8):
         content = bytearray(good[:-4])
         for _ in range(chance.choice((1, 1, 4, 40))):
             content[chance.randrange(HEAD if round_ % 2 else 0, len(content))] = chance.randrange(256)
@@ -462,16 +458,14 @@ def test_no_damage_to_a_plan_makes_a_start_unconfined(account: Account, policy: 
         done = account.guard(READ, policy=str(policy))
         if "started" not in done.stdout:
             assert done.stdout == ""
-            assert done.returncode in (125, 126, -11), done.stderr
+            # Python's marshal may crash on what is no plan but has a plan's checksum: nothing has started then.
+            assert done.returncode in (125, -11), done.stderr
             if done.returncode == 125:
                 assert "guard: not started: " in done.stderr
                 assert "Traceback" not in done.stderr
         path.unlink(missing_ok=True)
 
 
-def test_plans_are_readable_by_nobody_who_could_not_read_the_policy(account: Account, policy: Path) -> None:
+def test_a_users_plans_are_private(account: Account, policy: Path) -> None:
     assert confined(account, policy)
-    shelf = cached(account).parent
-    assert shelf.stat().st_mode & 0o077 == 0
-    assert subprocess.run(["stat", "-c", "%U", str(shelf)], capture_output=True, text=True, check=True).stdout.strip()
-    assert events(account, "session-start")
+    assert cached(account).parent.stat().st_mode & 0o077 == 0
