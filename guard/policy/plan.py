@@ -140,7 +140,7 @@ def compile(effective: Effective, host: Host, since: float | None = None) -> Pla
 
 def _asking(values: Mapping[str, object], machine: str) -> bytes:
     """Return the head of a filter that asks a supervisor; empty where the policy needs or wants none."""
-    from guard.confine.handlers.numbers import numbers
+    from guard.kernel.numbers import numbers
     from guard.policy import supervised
 
     asked = supervised.calls(values) if values["supervisor.use"] != "never" else {}

@@ -4,7 +4,7 @@ import posix as os
 import time
 
 from guard.confine.handlers import advice
-from guard.confine.handlers.numbers import numbers
+from guard.kernel.numbers import numbers
 from guard.kernel import MACHINE, NUMBERS
 from guard.kernel.notify import Call, Gone, Unreadable
 
