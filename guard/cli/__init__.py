@@ -39,6 +39,7 @@ class Group:
 COMMANDS: Mapping[str, Group] = {
     "policy": Group("guard.cli.policy", "List, show, check, compare and compile policies."),
     "learn": Group("guard.cli.learn", "Watch a session, propose the narrowest policy for it."),
+    "explain": Group("guard.cli.explain", "Tell whether a session may do something, and what would allow it."),
     "doctor": Group("guard.cli.doctor", "Tell each control's status on this host, found out by trying."),
 }
 """Command → where it lives; `run` is the launcher's."""
