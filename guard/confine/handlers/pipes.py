@@ -1,344 +1,808 @@
 """Downloads that run: `curl | sh` in its forms, judged when programs start by what flows between them.
 
-A pipeline's programs start in any order, so every start adds what it knows (who writes which pipe, who reads its
-program from which) and the one that would complete a way from a download to an interpreter is refused. What is
-known stays known: after a refusal a shell tries the next directory of PATH, or another shell.
+Every start adds what it knows (who writes which pipe, who takes its program from which, which file a fetcher
+writes), and the one that would complete a way from a download to an interpreter is refused.
 
-This is a guard, not a boundary. The kernel reads the program's name and arguments again after the answer, and a
-copy of curl under another name is not known for one. docs/controls.md lists what is not seen.
+A guard, not a boundary. The answer to execve can only be "go on", and the kernel then reads the program's name and
+arguments again: a thread of the caller may have changed them. docs/pipe-to-shell.md lists what is seen and what is not.
 """
 
+import _socket
 import posix as os
+import struct
+import time
 
-from guard.confine.handlers import paths
+from guard import kernel
+from guard.confine.handlers import commands, flow, paths, scripts
 from guard.confine.handlers.base import CONTINUE, Call, Supervisor
 from guard.kernel import basename
+from guard.kernel.notify import Gone, Unreadable
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from guard.confine.handlers.base import Handler
 
-_EACCES = 13
+_EACCES, _ENAMETOOLONG, _EFAULT = 13, 36, 14
 _AT_EMPTY_PATH = 0x1000
-_MOST_ARGUMENTS, _MOST_TEXT = 64, 65536
-_MOST_KNOWN = 8192
-
-INTERPRETERS = {
-    "sh", "bash", "dash", "zsh", "ksh", "mksh", "fish", "csh", "tcsh", "ash", "busybox", "python", "pypy", "perl",
-    "ruby", "node", "nodejs", "bun", "deno", "lua", "luajit", "php", "tclsh", "expect", "julia", "Rscript", "osascript",
-    "pwsh", "awk", "gawk", "mawk", "make", "source",
-}  # fmt: skip
-FETCHERS = {
-    "curl", "wget", "wget2", "aria2c", "axel", "fetch", "http", "https", "httpie", "xh", "nc", "ncat", "netcat",
-    "socat", "ftp", "lftp", "lynx", "w3m", "links", "elinks", "curlie", "rclone", "gsutil", "s3cmd",
-}  # fmt: skip
-# Start another program with the rest of their arguments: that one is meant.
-_WRAPPERS = {"sudo", "doas", "env", "nohup", "nice", "ionice", "setsid", "stdbuf", "timeout", "time", "xargs", "command",
-             "exec", "su", "runuser", "chroot", "unshare", "strace", "flock", "taskset", "numactl"}  # fmt: skip
+_MOST_ARGUMENTS, _MOST_TEXT = 96, 65536
+_MOST_CACHED = 4096
+_FORGET_AT = 1024  # pipes known: look which of them are still there
+_MOST_PROCESSES = 4096
+_SYSTEM = (b"/usr/", b"/bin/", b"/sbin/", b"/lib/", b"/lib64/", b"/opt/")
+_RELAYS = {"nc", "ncat", "netcat", "socat", "nc.openbsd", "nc.traditional"}
+_TAKES_FILES = {"cat", "tac", "tee", "head", "tail", "zcat", "gunzip", "base64", "gzip", "dd"}
+_ALLOW = 'save it, read it, and let a person run it outside guard, or pipe_to_shell.action = "observe" by the site'
+_MAKEFILES = ("GNUmakefile", "makefile", "Makefile")
+_COPIED = ("bash", "dash", "zsh", "ksh93", "busybox", "python3", "perl", "node", "ruby", "curl", "wget")
+_S_IFMT, _S_IFIFO, _S_IFREG = 0o170000, 0o010000, 0o100000
 
 
 def handlers(supervisor: "Supervisor") -> "dict[str, Handler]":
-    """The calls of this file."""
-    flow = Flow()
-    return {"execve": flow.execve, "execveat": flow.execveat}
+    """The calls of this file; what is remembered is this supervisor's alone."""
+    kernel.NUMBERS.setdefault("statx", 332 if kernel.MACHINE == "x86_64" else 291)
+    judge = Pipes(supervisor)
+    return {"execve": judge.execve, "execveat": judge.execveat}
 
 
-class Flow:
-    """What this tree's programs write to and read their code from."""
+class _Start:
+    """What is known about one program that is about to start.
 
-    def __init__(self) -> None:
-        self._sources: set[str] = set()  # pipes that a fetcher writes
-        self._sinks: set[str] = set()  # pipes that an interpreter reads its program from
-        self._edges: dict[str, set[str]] = {}  # pipe to the pipes its reader writes
-        self._files: set[tuple[int, int]] = set()  # what a fetcher wrote: device, inode
-        self._names: set[str] = set()  # what a fetcher was told to write, and was not there yet
-        self._fed: set[int] = set()  # processes that read a fetcher's output themselves: $(curl …)
+    Attributes:
+        call: who starts it. name, arguments: of the program that is meant. reads, writes: the pipes of 0 and 1.
+    """
+
+    __slots__ = ("arguments", "call", "name", "reads", "writes")
+
+    def __init__(self, call: "Call", name: str, arguments: "list[str]") -> None:
+        self.call, self.name, self.arguments = call, name, arguments
+        self.reads = self.writes = ""
+
+
+class Pipes:
+    """Judges the starts of one tree.
+
+    Args:
+        supervisor: whose.
+    """
+
+    def __init__(self, supervisor: "Supervisor") -> None:
+        self._supervisor = supervisor
+        self._flow = flow.Flow()
+        self._downloads = flow.Downloads()
+        self._awaited: dict[str, int] = {}  # paths that a fetcher has yet to make, and the fetcher
+        self._fed: dict[int, float] = {}  # shells that wait for a fetcher's output themselves: `$(curl …)`
+        self._fifos: dict[str, int] = {}  # named pipes that a fetcher writes, and the fetcher
+        self._looked = 0.0  # when the named pipes were looked at
+        self._peers: dict[str, str] = {}  # unix sockets and what they are connected to
+        self._programs: dict[bytes, tuple[str, str]] = {}  # system paths: name, kind
+        self._files: dict[tuple[int, ...], str] = {}  # other programs by identity: name
+        self._sizes: dict[int, list[str]] | None = None
+        self._forget_at = _FORGET_AT
+        tops = [(top.rstrip("/") + "/").encode("utf-8", "surrogateescape") for top in supervisor.writable]
+        writable = any(top == b"/" or top.startswith(_SYSTEM) for top in tops)
+        self._system = () if writable else _SYSTEM  # what lies here, the tree neither fetched nor copied
 
     def execve(self, supervisor: "Supervisor", call: "Call") -> int:
         """execve(path, argv, envp)."""
-        path = call.string(call.args[0])
-        return self._judge(supervisor, call, paths.AT_FDCWD, path, call.args[1])
+        try:
+            path = call.string(call.args[0])
+            self._judge(call, paths.AT_FDCWD, path, call.args[1])
+        except Unreadable:
+            self._refuse(call, "caller-unreadable", "a program started by one that cannot be read")
+        return CONTINUE
 
     def execveat(self, supervisor: "Supervisor", call: "Call") -> int:
         """execveat(directory, path, argv, envp, flags)."""
-        path = call.string(call.args[1])
-        start = call.args[0]
-        if not path and call.args[4] & _AT_EMPTY_PATH:
-            self._judge_descriptor(supervisor, call, start)
-            path = b"/proc/self/fd/%d" % (start & 0xFFFFFFFF)
-        return self._judge(supervisor, call, start, path, call.args[2])
-
-    def _judge_descriptor(self, supervisor: "Supervisor", call: "Call", number: int) -> None:
-        link = _link(call, number & 0xFFFFFFFF)
-        if link.startswith("/memfd:"):
-            self._refuse(supervisor, call, "memory-exec", f"execution from memory ({link.partition(' ')[0]})")
-
-    def _judge(self, supervisor: "Supervisor", call: "Call", start: int, path: bytes, argv_at: int) -> int:
-        if len(self._sources) + len(self._sinks) + len(self._edges) + len(self._files) > _MOST_KNOWN:
-            self._forget()
-        arguments = _arguments(call, argv_at)
-        if path.startswith((b"/proc/self/fd/", b"/dev/fd/")):
-            number = path.rpartition(b"/")[2]
-            if number.isdigit():
-                self._judge_descriptor(supervisor, call, int(number))
-        name, arguments = _meant(basename(path.decode("utf-8", "replace")), arguments)
-        standard = (_link(call, 0), _link(call, 1))
-        reads = standard[0] if _carries(standard[0]) else ""
-        writes = standard[1] if _carries(standard[1]) else ""
-        if name in FETCHERS:
-            self._fetches(supervisor, call, arguments, writes)
-        elif _is_interpreter(name):
-            self._interprets(supervisor, call, name, arguments, reads, writes)
-        else:
-            self._runs_file(supervisor, call, start, path)
-            if reads and writes:
-                self._connects(supervisor, call, reads, writes)
+        try:
+            path = call.string(call.args[1])
+            start = call.args[0] & 0xFFFFFFFF
+            if not path and call.args[4] & _AT_EMPTY_PATH:
+                path = b"/proc/self/fd/%d" % start
+            self._judge(call, start, path, call.args[2])
+        except Unreadable:
+            self._refuse(call, "caller-unreadable", "a program started by one that cannot be read")
         return CONTINUE
 
-    def _fetches(self, supervisor: "Supervisor", call: "Call", arguments: "list[str]", writes: str) -> None:
-        if writes:
-            self._sources.add(writes)
-            if not self._reachable(writes).isdisjoint(self._sinks):
-                self._refuse(supervisor, call, "pipe-to-shell", "a download piped into an interpreter")
-            parent = call.status("PPid")
-            if _reads_pipe(parent, writes):
-                self._fed.add(parent)
+    # Which program it is --------------------------------------------------------------------------------
+
+    def _judge(self, call: "Call", start: int, path: bytes, argv: int) -> None:
+        if self._awaited or self._fifos:
+            self._look_again()
+        if path.startswith(self._system) and b".." not in path:
+            known = self._programs.get(path)
+            if known is None:
+                name = basename(path.decode("utf-8", "replace"))
+                known = name, commands.kind(name)
+                if len(self._programs) < _MOST_CACHED:
+                    self._programs[path] = known
+            name, kind = known
         else:
-            try:
-                status = os.stat(f"/proc/{call.pid}/fd/1")
-                if status.st_mode & 0o170000 == 0o100000:
-                    self._files.add((status.st_dev, status.st_ino))
-            except OSError:
-                pass  # closed: nothing is written there
-        for target in _outputs(arguments):
-            self._names.add(_absolute(call, target))
-        for pipe in _substituted(call, arguments):
-            self._sources.add(pipe)
+            name = self._identify(call, start, path)
+            kind = commands.kind(name)
+        if kind == commands.OTHER or (kind == commands.COPIER and not self._downloads and name not in _TAKES_FILES):
+            if self._fed:
+                self._starve(call)
+            # Only a program that writes a pipe hands anything on, and most do not.
+            writes = _link(call, 1)
+            if writes.startswith(("pipe:", "socket:")):
+                reads = self._reader(call, 0)
+                if reads:
+                    self._filter(call, reads, writes)
+            return
+        self._consider(call, name, kind, argv)
 
-    def _interprets(
-        self, supervisor: "Supervisor", call: "Call", name: str, arguments: "list[str]", reads: str, writes: str
-    ) -> None:
-        program = _program_of(arguments[1:])
-        if program in ("-", "/dev/stdin", "/proc/self/fd/0", "/dev/fd/0", None):
-            sink = reads
-        elif program and program.startswith(("/dev/fd/", "/proc/self/fd/")):
-            number = program.rpartition("/")[2]
-            link = _link(call, int(number)) if number.isdigit() else ""
-            sink = link if _carries(link) else ""
-            if link.startswith("/memfd:"):
-                self._refuse(supervisor, call, "memory-exec", f"{name} runs a program from memory")
-        else:
-            sink = ""
-            if program:
-                self._runs_named(supervisor, call, name, program)
-            elif program == "" and self._is_fed(call) and _looks_fetched(arguments):
-                self._refuse(supervisor, call, "pipe-to-shell", f"a download given to {name} as its argument")
-        if sink:
-            self._sinks.add(sink)
-            if any(sink in self._reachable(source) for source in self._sources):
-                self._refuse(supervisor, call, "pipe-to-shell", f"a download piped into {name}")
-        elif reads and writes:
-            self._connects(supervisor, call, reads, writes)
-        if not sink and standard_file(call) in self._files and program in ("-", None):
-            self._refuse(supervisor, call, "downloaded-exec", f"{name} runs a file that was just downloaded")
+    def _consider(self, call: "Call", name: str, kind: str, argv: int) -> None:
+        arguments = _arguments(call, argv, 3)
+        if len(arguments) == 3 and (arguments[1] != "-c" or self._fed or kind != commands.INTERPRETER):
+            arguments = _arguments(call, argv)
+        loader = name.startswith("ld")
+        if kind == commands.WRAPPER:
+            name, arguments = commands.meant(name, arguments)
+            kind = commands.kind(name)
+        start = _Start(call, name, arguments)
+        start.reads, start.writes = self._reader(call, 0), self._writer(call, 1)
+        if loader and arguments and "/" in arguments[0]:
+            self._takes_path(start, arguments[0])  # the loader runs what is not executed by itself
+        if len(self._flow) > self._forget_at:
+            self._forget(start)
+        if kind == commands.FETCHER:
+            self._fetches(start)
+            return
+        fed = bool(self._fed) and self._is_fed(call)
+        if kind == commands.INTERPRETER:
+            self._interprets(start, fed)
+            return
+        if kind == commands.WRAPPER and commands.from_list(name, arguments) and start.reads:
+            self._takes_code(start, start.reads)
+        elif kind == commands.COPIER:
+            self._copies(start)
+        if start.reads and start.writes:
+            self._filter(call, start.reads, start.writes)
 
-    def _is_fed(self, call: "Call") -> bool:
-        return call.pid in self._fed or call.status("PPid") in self._fed or call.status("Tgid") in self._fed
+    def _identify(self, call: "Call", start: int, path: bytes) -> str:
+        """Name a program outside the system's directories by what it is: links followed, copies of shells known.
 
-    def _connects(self, supervisor: "Supervisor", call: "Call", reads: str, writes: str) -> None:
-        self._edges.setdefault(reads, set()).add(writes)
-        if any(reads in self._reachable(source) for source in self._sources) and not self._reachable(writes).isdisjoint(
-            self._sinks
-        ):
-            self._refuse(supervisor, call, "pipe-to-shell", "a download piped through a filter into an interpreter")
-
-    def _runs_named(self, supervisor: "Supervisor", call: "Call", name: str, program: str) -> None:
-        where = _absolute(call, program)
+        Downloads and what lies in memory are refused here.
+        """
+        key = _glance(call, start, path)
+        known = self._files.get(key) if key else None
+        if known is not None and not self._downloads.may_be(known, key[-3], key[-2]):
+            return known
         try:
-            status = os.stat(where)
+            fd = paths.resolve(call, start, path)
         except OSError:
-            return
-        if where in self._names or (status.st_dev, status.st_ino) in self._files:
-            self._refuse(supervisor, call, "downloaded-exec", f"{name} runs {where}, which was just downloaded")
-
-    def _runs_file(self, supervisor: "Supervisor", call: "Call", start: int, path: bytes) -> None:
-        if not self._files and not self._names:
-            return
-        fd = paths.resolve(call, start, path)
+            return basename(path.decode("utf-8", "surrogateescape"))  # the kernel will say so too
         try:
             status, real = os.fstat(fd), paths.real(fd)
+            if real.startswith("/memfd:"):
+                self._refuse(call, "memory-exec", f"a program run from memory ({_safe(real.partition(' ')[0])})")
+            name = basename(real.removesuffix(" (deleted)"))
+            if self._is_download(real, fd, status):
+                self._refuse(call, "downloaded-exec", f"{_safe(real)} was downloaded in this session")
+            if commands.kind(name) == commands.OTHER:
+                name = self._copy_of(fd, status) or name
+            if key and key[-3:] == _identity(status):
+                if len(self._files) >= _MOST_CACHED:
+                    self._files.clear()
+                self._files[key] = name
+            return name
         finally:
             os.close(fd)
-        if real in self._names or (status.st_dev, status.st_ino) in self._files:
-            self._refuse(supervisor, call, "downloaded-exec", f"{real} was just downloaded")
 
-    def _reachable(self, pipe: str) -> "set[str]":
-        seen: set[str] = set()
-        todo = [pipe]
-        while todo:
-            at = todo.pop()
-            if at not in seen:
-                seen.add(at)
-                todo.extend(self._edges.get(at, ()))
-        return seen
+    def _copy_of(self, fd: int, status: "os.stat_result") -> str:
+        """The well-known program that a file is a copy of; "" for none."""
+        if self._sizes is None:
+            self._sizes = {}
+            for name in _COPIED:
+                for directory in ("/usr/bin/", "/bin/", "/usr/local/bin/"):
+                    try:
+                        self._sizes.setdefault(os.stat(directory + name).st_size, []).append(directory + name)
+                    except OSError:
+                        continue
+        for original in self._sizes.get(status.st_size, ()):
+            try:
+                if _ends(f"/proc/self/fd/{fd}") == _ends(original):
+                    return basename(original)
+            except OSError:
+                continue
+        return ""
 
-    def _refuse(self, supervisor: "Supervisor", call: "Call", rule: str, what: str) -> None:
-        supervisor.decide(
-            "pipe-to-shell", rule, what, _EACCES, call, "download to a file, read it, and let a person run it outside"
-        )
+    # What it means --------------------------------------------------------------------------------------
 
-    def _forget(self) -> None:
-        """Drop what pipes there were: a tree that starts thousands of pipelines must not grow us."""
-        for known in (self._sources, self._sinks, self._edges):
-            known.clear()
+    def _fetches(self, start: "_Start") -> None:
+        call = start.call
+        names, stdout = commands.outputs(start.name, start.arguments)
+        self._check_text(call, start.arguments, names)
+        now = time.time()
+        if self._flow.has_sinks:
+            self._connect_beside(call)
+        if stdout and start.writes:
+            if start.writes.startswith("fifo:"):
+                self._fifos[start.writes] = call.pid
+            self._source(call, start.writes)
+            self._feed(call, start.writes)
+        elif stdout:
+            self._remember_descriptor(call, 1, now)
+        for name in names:
+            self._remember_name(call, name, now)
+
+    def _source(self, call: "Call", pipe: str) -> None:
+        if self._flow.add_source(pipe):
+            self._refuse(call, "pipe-to-shell", "a download piped into an interpreter")
+
+    def _check_text(self, call: "Call", arguments: "list[str]", names: "list[str]") -> None:
+        """Look into the shell that starts a fetcher: what it evaluates itself starts no program."""
+        text = _script(call)
+        if text and basename(arguments[0] if arguments else "") in text:
+            form = scripts.runs_fetched(text, arguments, names)
+            if form:
+                self._refuse(call, "pipe-to-shell", f"a download run by {form}")
+
+    def _interprets(self, start: "_Start", fed: bool) -> None:
+        call = start.call
+        program = commands.program(start.name, start.arguments)
+        took = False
+        for path in program.files:
+            took = self._takes_file(start, path) or took
+        if self._downloads and commands.family(start.name) == "make" and not program.files:
+            for path in _MAKEFILES:
+                self._takes_file(start, path)
+        if program.stdin:
+            took = self._takes_standard_input(start) or took
+        elif program.text:
+            self._takes_text(start, program.text, fed)
+        if not took and start.reads and start.writes:
+            self._filter(call, start.reads, start.writes)
+
+    def _takes_standard_input(self, start: "_Start") -> bool:
+        call = start.call
+        if start.reads:
+            self._takes_code(start, start.reads)
+            return True
+        link = _link(call, 0)
+        if link.startswith("/memfd:"):
+            self._refuse(call, "memory-exec", f"{start.name} given a program from memory")
+        if self._downloads and link.startswith("/") and not link.startswith("/dev/"):
+            self._check_descriptor(start, 0)
+        if link and _parent_name(call) in _RELAYS:
+            self._refuse(call, "pipe-to-shell", f"{start.name} driven from the network")
+        return False
+
+    def _takes_code(self, start: "_Start", pipe: str) -> None:
+        """An interpreter takes its program from a pipe."""
+        call = start.call
+        if pipe.startswith("network:"):
+            self._refuse(call, "pipe-to-shell", f"{start.name} driven from the network")
+            return
+        tainted = self._flow.add_sink(pipe)
+        if not tainted:
+            self._connect_beside(call)  # shells between that start no program: `curl … | while read … | sh`
+            tainted = self._flow.is_tainted(pipe)
+        if tainted:
+            self._refuse(call, "pipe-to-shell", f"a download piped into {start.name}")
+        elif _parent_name(call) in _RELAYS:
+            self._refuse(call, "pipe-to-shell", f"{start.name} driven from the network")
+
+    def _takes_file(self, start: "_Start", path: str) -> bool:
+        """An interpreter runs a file, or a descriptor by name; returns whether it is a pipe."""
+        call = start.call
+        number = _descriptor_in(path)
+        if number >= 0:
+            link = _link(call, number)
+            if link.startswith("/memfd:"):
+                self._refuse(call, "memory-exec", f"{start.name} given a program from memory")
+            pipe = self._reader(call, number)
+            if pipe:
+                self._takes_code(start, pipe)
+            elif link and self._downloads:
+                self._check_descriptor(start, number)
+            return bool(pipe)
+        return self._takes_path(start, path)
+
+    def _takes_path(self, start: "_Start", path: str) -> bool:
+        pipe, downloaded = self._look_at(start.call, path)
+        if pipe.startswith("/memfd:"):
+            self._refuse(start.call, "memory-exec", f"{start.name} given a program from memory")
+        elif pipe:
+            self._takes_code(start, pipe)
+        elif downloaded:
+            what = f"{start.name} runs {_safe(path)}, downloaded in this session"
+            self._refuse(start.call, "downloaded-exec", what)
+        return bool(pipe)
+
+    def _takes_text(self, start: "_Start", text: str, fed: bool) -> None:
+        """An interpreter's program stands in its arguments."""
+        call = start.call
+        if fed and (text.startswith("#!") or text.strip().count("\n") > 1) and not _script(call):
+            # What the shell read just now, and nothing is known of what was typed at it.
+            self._refuse(call, "pipe-to-shell", f"a download given to {start.name} as its argument")
+        if commands.family(start.name) == "sh" or not commands.fetches_in_code(text):
+            return
+        if commands.evaluates_what_it_fetches(text):
+            self._refuse(call, "pipe-to-shell", f"a download that {start.name} fetches and runs itself")
+        if start.writes:
+            self._source(call, start.writes)
+        else:
+            self._remember_descriptor(call, 1, time.time())
+
+    def _copies(self, start: "_Start") -> None:
+        """A program whose output is its input: what it makes of a download is one."""
+        call = start.call
+        sources, targets = commands.copies(start.name, start.arguments)
+        now = time.time()
+        fetched = bool(start.reads) and self._flow.is_tainted(start.reads)
+        for path in sources[:16]:
+            pipe, downloaded = self._look_at(call, path)
+            if pipe and start.writes and not pipe.startswith("/"):
+                self._filter(call, pipe, start.writes)
+            fetched = fetched or downloaded or bool(pipe and self._flow.is_tainted(pipe))
+        if not fetched and self._downloads and not sources:
+            fetched = self._descriptor_is_download(call, 0)
+        for path in targets[:16]:
+            number = _descriptor_in(path)
+            pipe = self._writer(call, number) if number >= 0 else self._look_at(call, path)[0]
+            if pipe and start.reads:
+                self._filter(call, start.reads, pipe)
+            if fetched and not pipe:
+                self._remember_name(call, path, now)
+        if fetched and (not targets or start.name == "tee"):
+            if start.writes:
+                self._source(call, start.writes)
+            else:
+                self._remember_descriptor(call, 1, now)
+
+    def _look_at(self, call: "Call", path: str) -> "tuple[str, bool]":
+        """A named file: the pipe (or memory) that it is, or whether it is a download."""
+        number = _descriptor_in(path)
+        if number >= 0:
+            return self._reader(call, number), False
+        encoded = path.encode("utf-8", "surrogateescape")
+        key = _glance(call, paths.AT_FDCWD, encoded)
+        if key and not self._downloads.may_be(basename(path), key[-3], key[-2]):
+            return "", False  # an ordinary file that nobody fetched
+        try:
+            fd = paths.resolve(call, paths.AT_FDCWD, encoded)
+        except (OSError, ValueError):
+            return "", False
+        try:
+            status, real = os.fstat(fd), paths.real(fd)
+            if status.st_mode & _S_IFMT == _S_IFIFO:
+                return _fifo(real, status), False
+            if real.startswith("/memfd:"):
+                return real, False
+            return "", self._is_download(real, fd, status)
+        finally:
+            os.close(fd)
+
+    def _filter(self, call: "Call", reads: str, writes: str) -> None:
+        if reads.startswith("network:"):  # `cat < /dev/tcp/…`
+            self._source(call, writes)
+        elif self._flow.add_filter(reads, writes):
+            self._refuse(call, "pipe-to-shell", "a download piped through a filter into an interpreter")
+        if len(self._flow) > self._forget_at:
+            self._forget(None)
+
+    def _refuse(self, call: "Call", rule: str, what: str) -> None:
+        self._supervisor.decide("pipe-to-shell", rule, what, _EACCES, call, _ALLOW)
+
+    # What is remembered ---------------------------------------------------------------------------------
+
+    def _remember_name(self, call: "Call", path: str, now: float) -> None:
+        """A fetcher was told to write a file by name."""
+        number = _descriptor_in(path)
+        if number >= 0 or path in ("/dev/stdout", "/dev/stderr", "/dev/null"):
+            pipe = self._writer(call, number) if number > 2 else ""
+            if pipe:
+                self._source(call, pipe)
+            return
+        encoded = path.encode("utf-8", "surrogateescape")
+        try:
+            fd = paths.resolve(call, paths.AT_FDCWD, encoded)
+        except (OSError, ValueError):
+            head, _, last = encoded.rpartition(b"/")
+            try:
+                fd = paths.resolve(call, paths.AT_FDCWD, head or (b"/" if encoded.startswith(b"/") else b"."))
+            except (OSError, ValueError):
+                return  # no such directory: the fetcher will fail
+            real = paths.real(fd).rstrip("/") + "/" + last.decode("utf-8", "surrogateescape")
+            os.close(fd)
+            self._downloads.add_name(real, now)
+            if len(self._awaited) < 64:
+                self._awaited[real] = call.pid
+            return
+        try:
+            status, real = os.fstat(fd), paths.real(fd)
+            if status.st_mode & _S_IFMT == _S_IFIFO:
+                pipe = _fifo(real, status)
+                self._fifos[pipe] = call.pid
+                self._source(call, pipe)
+            elif status.st_mode & _S_IFMT == _S_IFREG:
+                self._downloads.add_name(real, now)
+                self._downloads.add_inode(status.st_dev, status.st_ino, now)
+        finally:
+            os.close(fd)
+
+    def _remember_descriptor(self, call: "Call", number: int, now: float) -> None:
+        """A fetcher's output goes to a file that is open already."""
+        try:
+            status = os.stat(f"/proc/{call.pid}/fd/{number}")
+        except OSError:
+            return
+        if status.st_mode & _S_IFMT == _S_IFREG:
+            self._downloads.add_inode(status.st_dev, status.st_ino, now)
+            link = _link(call, number)
+            if link.startswith("/") and not link.endswith(" (deleted)"):
+                self._downloads.add_name(link, now)
+
+    def _look_again(self) -> None:
+        """Learn the inodes of what fetchers have made since, and forget named pipes that nobody holds."""
+        for path, pid in list(self._awaited.items()):
+            try:
+                status = os.stat(path)
+            except OSError:
+                if not _exists(pid):
+                    del self._awaited[path]
+            else:
+                self._downloads.add_inode(status.st_dev, status.st_ino, time.time())
+                del self._awaited[path]
+        if self._fifos and time.monotonic() - self._looked > 0.02:
+            self._looked = time.monotonic()
+            if any(not _exists(pid) for pid in self._fifos.values()):
+                held = self._held()
+                for pipe, pid in list(self._fifos.items()):
+                    if pipe not in held and not _exists(pid):
+                        del self._fifos[pipe]
+                        self._flow.drop(pipe)
+
+    def _is_download(self, real: str, fd: int, status: "os.stat_result") -> bool:
+        if not self._downloads or not self._downloads.may_be(basename(real), status.st_dev, status.st_ino):
+            return False
+        return self._downloads.has(real, status.st_dev, status.st_ino, status.st_ctime, lambda: _born(fd))
+
+    def _descriptor_is_download(self, call: "Call", number: int) -> bool:
+        try:
+            fd = os.open(f"/proc/{call.pid}/fd/{number}", kernel.O_PATH)
+        except OSError:
+            return False
+        try:
+            return self._is_download(paths.real(fd), fd, os.fstat(fd))
+        finally:
+            os.close(fd)
+
+    def _check_descriptor(self, start: "_Start", number: int) -> None:
+        if self._descriptor_is_download(start.call, number):
+            self._refuse(start.call, "downloaded-exec", f"{start.name} runs a file downloaded in this session")
+
+    def _feed(self, call: "Call", pipe: str) -> None:
+        """Note the shells that wait for a fetcher's output themselves."""
+        pid = call.status("Tgid")
+        for _ in range(2):
+            pid = _parent(pid)
+            if pid > 1 and _holds(pid, pipe):
+                if len(self._fed) > 256:
+                    self._fed.clear()
+                self._fed[pid] = time.monotonic()
+
+    def _is_fed(self, call: "Call") -> bool:
+        """Whether a shell read a download last; whatever it starts next uses that up."""
+        pid = call.status("Tgid")
+        parent = _parent(pid)
+        found = [shell for shell in (pid, parent) if self._fed.pop(shell, None) is not None]
+        return bool(found)
+
+    def _starve(self, call: "Call") -> None:
+        self._fed.pop(_parent(call.status("Tgid")), None)
+
+    # Pipes and sockets ----------------------------------------------------------------------------------
+
+    def _writer(self, call: "Call", number: int) -> str:
+        """The key of the pipe that a descriptor writes to; "" for what is none."""
+        link = _link(call, number)
+        if link.startswith(("pipe:", "socket:")):
+            return link
+        return _named_pipe(call, number, link)
+
+    def _reader(self, call: "Call", number: int) -> str:
+        """The key of the pipe that a descriptor reads from: of a socket, its peer's."""
+        link = _link(call, number)
+        if link.startswith("pipe:"):
+            return link
+        if link.startswith("socket:"):
+            return self._peer(call, number, link)
+        return _named_pipe(call, number, link)
+
+    def _peer(self, call: "Call", number: int, link: str) -> str:
+        known = self._peers.get(link)
+        if known is None:
+            known = _peer_of(call, number, link)
+            if len(self._peers) >= _MOST_CACHED:
+                self._peers.clear()
+            self._peers[link] = known
+        return known
+
+    def _connect_beside(self, call: "Call") -> None:
+        """Add what the caller's parent and its other children connect without having started a program."""
+        parent = _parent(call.status("Tgid"))
+        for pid in [parent, *_children(parent)]:
+            try:
+                reads, writes = os.readlink(f"/proc/{pid}/fd/0"), os.readlink(f"/proc/{pid}/fd/1")
+            except OSError:
+                continue
+            if reads.startswith("pipe:") and writes.startswith("pipe:"):
+                self._flow.add_filter(reads, writes)
+
+    def _forget(self, start: "_Start | None") -> None:
+        alive = self._held()
+        if start is not None:
+            alive |= {start.reads, start.writes}
+        self._flow.forget(alive | {self._peers.get(link, "") for link in alive if link.startswith("socket:")})
+        self._forget_at = max(_FORGET_AT, 2 * len(self._flow))
+
+    def _held(self) -> "set[str]":
+        """Every pipe that a process of the tree has open."""
+        found: set[str] = set()
+        todo, seen = [os.getpid()], 0
+        while todo and seen < _MOST_PROCESSES:
+            pid = todo.pop()
+            seen += 1
+            todo.extend(_children(pid))
+            try:
+                numbers = os.listdir(f"/proc/{pid}/fd")
+            except OSError:
+                continue
+            for number in numbers:
+                try:
+                    link = os.readlink(f"/proc/{pid}/fd/{number}")
+                    if link.startswith("/") and self._fifos and not link.startswith("/dev/"):
+                        status = os.stat(f"/proc/{pid}/fd/{number}")
+                        link = _fifo(link, status) if status.st_mode & _S_IFMT == _S_IFIFO else ""
+                except OSError:
+                    continue
+                found.add(link)
+        return found
 
 
-def _arguments(call: "Call", at: int) -> "list[str]":
+# Facts from the kernel ----------------------------------------------------------------------------------
+
+
+def _arguments(call: "Call", at: int, most: int = _MOST_ARGUMENTS) -> "list[str]":
+    """Copy the beginning of argv; what is longer than is worth judging is cut."""
     found: list[str] = []
     size = 0
-    while at and len(found) < _MOST_ARGUMENTS:
-        pointer = int.from_bytes(call.read(at + 8 * len(found), 8), "little")
-        if not pointer:
-            break
+    while at and len(found) < most and size < _MOST_TEXT:
         try:
-            text = call.string(pointer, 4096)
+            block = call.read(at, 8 * min(16, most - len(found)))
         except OSError as error:
-            if error.errno != 36:
+            if error.errno != _EFAULT:
                 raise
-            text = call.read(pointer, 4096)  # long: its beginning is enough to judge
-        size += len(text)
-        found.append(text.decode("utf-8", "replace"))
-        if size > _MOST_TEXT:
-            break
+            block = call.read(at, 8)  # the array ends close to what is not mapped
+        at += len(block)
+        for pointer in struct.unpack(f"={len(block) // 8}Q", block):
+            if not pointer:
+                return found
+            try:
+                text = call.string(pointer, _PAGES)
+            except OSError as error:
+                if error.errno != _ENAMETOOLONG:
+                    raise
+                text = call.read(pointer, _PAGES)
+            size += len(text)
+            found.append(text.decode("utf-8", "surrogateescape"))
+            if size >= _MOST_TEXT:
+                break
     return found
 
 
+_PAGES = 16384  # of one argument
+
+
 def _link(call: "Call", number: int) -> str:
+    """What a descriptor of the caller is, as /proc names it; "" where it is closed."""
     try:
         return os.readlink(f"/proc/{call.pid}/fd/{number}")
     except FileNotFoundError:
         return ""
+    except PermissionError:
+        call.check()
+        raise Unreadable from None
+    except ProcessLookupError:
+        raise Gone from None
 
 
-def standard_file(call: "Call") -> "tuple[int, int]":
-    """Device and inode of the caller's standard input; (0, 0) where it has none."""
+def _identity(status: "os.stat_result") -> "tuple[int, int, int]":
+    return status.st_dev, status.st_ino, status.st_ctime_ns
+
+
+def _glance(call: "Call", start: int, path: bytes) -> "tuple[int, ...]":
+    """The identity of a path's regular file and of the link that leads to it, cheaply; () where that cannot be told.
+
+    A hint only: the supervisor's eyes may see another file behind an absolute link, or behind one into /proc.
+    """
+    if path.startswith((b"/proc/", b"/dev/")) or b"\0" in path:
+        return ()
+    if path.startswith(b"/"):
+        seen = b"/proc/%d/root%s" % (call.pid, path)
+    elif start == paths.AT_FDCWD:
+        seen = b"/proc/%d/cwd/%s" % (call.pid, path)
+    else:
+        seen = b"/proc/%d/fd/%d/%s" % (call.pid, start, path)
     try:
-        status = os.stat(f"/proc/{call.pid}/fd/0")
+        link = os.lstat(seen)
+        if link.st_mode & _S_IFMT == _S_IFREG:
+            return _identity(link)
+        target = os.stat(seen)
     except OSError:
-        return (0, 0)
-    return (status.st_dev, status.st_ino)
+        return ()
+    return (*_identity(link), *_identity(target)) if target.st_mode & _S_IFMT == _S_IFREG else ()
 
 
-def _carries(link: str) -> bool:
-    return link.startswith(("pipe:", "socket:")) or "/fifo" in link
+def _safe(path: str) -> str:
+    return path.encode("utf-8", "backslashreplace").decode()
 
 
-def _is_interpreter(name: str) -> bool:
-    return name in INTERPRETERS or name.rstrip("0123456789.") in INTERPRETERS
+def _fifo(path: str, status: "os.stat_result") -> str:
+    return path if path.startswith("pipe:") else f"fifo:{status.st_dev}:{status.st_ino}"
 
 
-def _meant(name: str, arguments: "list[str]") -> "tuple[str, list[str]]":
-    """The program that `env`, `sudo` and their like will start, with its arguments."""
-    rest = arguments
-    for _ in range(8):
-        if name == "busybox" and len(rest) > 1:
-            rest = rest[1:]
-            name = basename(rest[0])
-            continue
-        if name not in _WRAPPERS:
-            break
-        at = 1
-        while at < len(rest) and (rest[at].startswith("-") or "=" in rest[at] or rest[at][:1].isdigit()):
-            at += 1
-        if at >= len(rest):
-            break
-        rest = rest[at:]
-        name = basename(rest[0])
-    return name, rest
-
-
-def _program_of(arguments: "list[str]") -> "str | None":
-    """Where an interpreter reads its program: a path, `-` or None for standard input, "" for its arguments."""
-    words = iter(arguments)
-    for word in words:
-        if word == "--":
-            return next(words, None)
-        if word == "-":
-            return "-"
-        if word[:1] in ("-", "+"):
-            if word in ("-o", "+o", "-O", "+O", "-W", "-X", "-r", "--require", "-I", "-M", "--rcfile", "--init-file"):
-                next(words, None)
-                continue
-            if word == "-s" or (word[0] == "-" and word[1:2] != "-" and word.endswith("s") and word[1:].isalpha()):
-                return "-"
-            if word in ("--eval", "--print", "--command", "--version", "--help") or word.startswith(("--eval=",)):
-                return ""
-            if word[1:2] != "-" and any(letter in word[1:] for letter in "cemE"):
-                return ""
-            continue
-        return word
-    return None
-
-
-def _looks_fetched(arguments: "list[str]") -> bool:
-    """Whether an argument is a script rather than a command: it has lines, or begins as one."""
-    return any("\n" in word.strip() or word.startswith("#!") for word in arguments[1:])
-
-
-def _outputs(arguments: "list[str]") -> "list[str]":
-    """The files that a fetcher's arguments name for what it fetches."""
-    found: list[str] = []
-    remote = False
-    urls = [word for word in arguments[1:] if "://" in word or (not word.startswith("-") and "/" in word)]
-    for at, word in enumerate(arguments[1:], 1):
-        following = arguments[at + 1] if at + 1 < len(arguments) else ""
-        short = word[1:2] != "-" and word[:1] == "-"
-        if word in ("--output", "--output-document", "--out", "-o") or (short and word.endswith("o") and len(word) > 1):
-            found.append(following)
-        elif word == "-O" and basename(arguments[0]).startswith("wget"):
-            found.append(following)
-        elif word.startswith(("--output=", "--output-document=", "--out=")):
-            found.append(word.partition("=")[2])
-        elif word in ("--remote-name", "--remote-name-all") or (short and "O" in word):
-            remote = True
-        elif short and word[1:2] == "o" and len(word) > 2:
-            found.append(word[2:])
-    if remote or (not found and basename(arguments[0] if arguments else "").startswith(("wget", "aria2c", "axel"))):
-        found += [basename(url.partition("?")[0]) for url in urls if basename(url)]
-    return [name for name in found if name and name != "-"]
-
-
-def _absolute(call: "Call", path: str) -> str:
-    if not path.startswith("/"):
-        try:
-            path = os.readlink(f"/proc/{call.pid}/cwd") + "/" + path
-        except OSError:
-            return path
-    from os.path import realpath
-
-    return realpath(path)
-
-
-def _substituted(call: "Call", arguments: "list[str]") -> "list[str]":
-    """Pipes that a fetcher is told to write to by name: `curl -o >(sh)`."""
-    links = []
-    for word in arguments[1:]:
-        if word.startswith(("/dev/fd/", "/proc/self/fd/")) and word.rpartition("/")[2].isdigit():
-            link = _link(call, int(word.rpartition("/")[2]))
-            if _carries(link):
-                links.append(link)
-    return links
-
-
-def _reads_pipe(pid: int, pipe: str) -> bool:
-    """Whether a process itself holds a pipe open: a shell that waits for a substitution's output."""
+def _named_pipe(call: "Call", number: int, link: str) -> str:
+    if not link.startswith("/") or link.startswith(("/dev/", "/memfd:")):
+        return ""
     try:
-        for name in os.listdir(f"/proc/{pid}/fd"):
-            try:
-                if int(name) > 2 and os.readlink(f"/proc/{pid}/fd/{name}") == pipe:
-                    return True
-            except OSError:
-                continue
+        status = os.stat(f"/proc/{call.pid}/fd/{number}")
+    except OSError:
+        return ""
+    return _fifo(link, status) if status.st_mode & _S_IFMT == _S_IFIFO else ""
+
+
+def _descriptor_in(path: str) -> int:
+    """The number in `/dev/fd/N` and its other names; -1 for an ordinary path."""
+    if path == "/dev/stdin":
+        return 0
+    for prefix in ("/dev/fd/", "/proc/self/fd/", "/proc/thread-self/fd/"):
+        if path.startswith(prefix):
+            rest = path[len(prefix) :]
+            return int(rest) if rest.isascii() and rest.isdigit() and len(rest) < 8 else -1
+    return -1
+
+
+def _parent(pid: int) -> int:
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            text = file.read()
+        return int(text[text.rindex(b")") + 2 :].split()[1])
+    except (OSError, ValueError):
+        return 0
+
+
+def _children(pid: int) -> "list[int]":
+    try:
+        with open(f"/proc/{pid}/task/{pid}/children", "rb") as file:
+            return [int(number) for number in file.read().split()]
+    except OSError:
+        return []
+
+
+def _exists(pid: int) -> bool:
+    try:
+        os.stat(f"/proc/{pid}")
     except OSError:
         return False
+    return True
+
+
+def _parent_name(call: "Call") -> str:
+    """The program that the caller is, or its parent: of those that connect a shell to the network."""
+    pid = call.status("Tgid")
+    for each in (pid, _parent(pid)):
+        try:
+            name = basename(os.readlink(f"/proc/{each}/exe"))
+        except OSError:
+            continue
+        if name in _RELAYS:
+            return name
+    return ""
+
+
+def _holds(pid: int, pipe: str) -> bool:
+    """Whether a process has a pipe open beyond its standard descriptors: a shell waiting for a substitution."""
+    try:
+        numbers = os.listdir(f"/proc/{pid}/fd")
+    except OSError:
+        return False
+    for number in numbers:
+        try:
+            if int(number) > 2 and os.readlink(f"/proc/{pid}/fd/{number}") == pipe:
+                return True
+        except OSError:
+            continue
     return False
+
+
+def _script(call: "Call") -> str:
+    """The text that the calling shell runs: its `-c` argument or its file; "" where it is typed or piped in."""
+    try:
+        with open(f"/proc/{call.pid}/cmdline", "rb") as file:
+            block = file.read(_MOST_TEXT + 4096)
+    except OSError:
+        return ""
+    words = [word.decode("utf-8", "surrogateescape") for word in block.split(b"\0")[:-1]]
+    name, words = commands.meant(basename(words[0]).lstrip("-") if words else "", words)
+    if commands.family(name) not in ("sh", "fish"):
+        return ""
+    program = commands.program(name, words)
+    if program.text is not None or not program.files:
+        return program.text or ""
+    try:
+        fd = paths.resolve(call, paths.AT_FDCWD, program.files[-1].encode("utf-8", "surrogateescape"))
+    except (OSError, ValueError):
+        return ""
+    try:
+        if os.fstat(fd).st_mode & _S_IFMT != _S_IFREG:
+            return ""
+        with open(f"/proc/self/fd/{fd}", "rb") as file:
+            return file.read(_MOST_TEXT).decode("utf-8", "surrogateescape")
+    except OSError:
+        return ""
+    finally:
+        os.close(fd)
+
+
+def _ends(path: str) -> bytes:
+    """The beginning and the end of a program, enough to know a copy by."""
+    with open(path, "rb", buffering=0) as file:
+        head = file.read(65536)
+        file.seek(-65536, 2)
+        return head + file.read(65536)
+
+
+def _born(fd: int) -> float:
+    """When a file was made; 0 where the file system does not tell (statx(2))."""
+    buffer = bytes(256)  # the kernel writes into it: ours alone, never shared
+    try:
+        kernel.syscall("statx", fd, b"", _AT_EMPTY_PATH, 0x800, buffer)
+    except OSError:
+        return 0.0
+    if not int.from_bytes(buffer[:4], "little") & 0x800:
+        return 0.0
+    seconds, fraction = struct.unpack_from("@qI", buffer, 80)
+    return float(seconds + fraction / 1e9)
+
+
+_ASK = struct.Struct("@IHHIIBBHIIIII")  # struct nlmsghdr, struct unix_diag_req
+
+
+def _peer_of(call: "Call", number: int, link: str) -> str:
+    """The key of what a socket is connected to: `network:` beyond this host's unix sockets (sock_diag(7))."""
+    try:
+        socket = _socket.socket(fileno=call.descriptor(number))
+        family = socket.family
+        socket.close()
+    except OSError:
+        return link
+    if family in (_socket.AF_INET, _socket.AF_INET6):
+        return "network:" + link
+    if family != _socket.AF_UNIX:
+        return link
+    inode = int(link[8:-1])
+    request = _ASK.pack(_ASK.size, 20, 1, 1, 0, _socket.AF_UNIX, 0, 0, 0xFFFFFFFF, inode, 4, 0xFFFFFFFF, 0xFFFFFFFF)
+    try:
+        diagnosis = _socket.socket(_socket.AF_NETLINK, _socket.SOCK_RAW | _socket.SOCK_CLOEXEC, 4)
+    except OSError:
+        return link
+    try:
+        diagnosis.settimeout(0.5)
+        diagnosis.send(request)
+        answer = diagnosis.recv(4096)
+    except OSError:
+        return link
+    finally:
+        diagnosis.close()
+    at = 32  # past struct nlmsghdr and struct unix_diag_msg
+    if len(answer) < at or int.from_bytes(answer[4:6], "little") != 20:
+        return link
+    while at + 8 <= len(answer):
+        size, kind = struct.unpack_from("@HH", answer, at)
+        if kind == 2 and size >= 8:
+            return f"socket:[{int.from_bytes(answer[at + 4 : at + 8], 'little')}]"
+        at += max(4, (size + 3) & ~3)
+    return link
