@@ -16,13 +16,13 @@ from guard.policy.status import control_modes
 __all__ = ["ASKED", "calls", "head"]
 
 CONNECT = ("connect", "unix-sockets")
-BIND = ("bind", "unix-sockets")
+BIND = ("bind", "connect", "unix-sockets")
 MODES = ("world-writable", "setuid", "metadata")
 
 ASKED: tuple[tuple[tuple[str, ...], str, tuple[Test, ...]], ...] = (
     # An address stands behind a pointer.
     (BIND, "bind", ()),
-    (("bind",), "listen", ()),
+    (("bind", "connect"), "listen", ()),  # connect: to know what the tree itself listens on
     (CONNECT, "connect", ()),
     (("bind", "connect", "unix-sockets"), "sendto", (nonzero(4),)),
     # A path stands behind a pointer, and strip needs the call done in another way.

@@ -2,30 +2,41 @@
 
 The socket is taken from the caller (pidfd_getfd) and the call made on it here, with the bytes that were
 judged: a thread that rewrites the address, or swaps the descriptor, changes nothing. A wildcard is rewritten
-to loopback where the policy says so. What the tree itself listens on stays reachable to it.
+to loopback where the policy says so. What the tree itself listens on stays reachable to it, and only that: a
+port is the tree's where every socket that would receive there is one the tree bound through here.
+
+What a peer sees is the supervisor's process behind the call (SO_PEERCRED of unix sockets), with the caller's
+user and groups. Addresses in sendmsg(2) and sendmmsg(2) are not seen: a filter cannot tell them from messages
+without one, and to make all of them here would be to carry every program's descriptors and credentials.
 """
 
 import _socket
-import _thread
-import fcntl
 import posix as os
+import select
+import time
 
-from guard.confine.handlers import sockets
+from guard.confine.handlers import datagrams, sockets
 from guard.confine.handlers.addresses import Address
 from guard.confine.handlers.base import PENDING, Call, Supervisor
-from guard.kernel import syscall
+from guard.confine.handlers.names import NameServers
+from guard.confine.handlers.programs import is_program
+from guard.confine.handlers.taken import INET, Taken, make, sockaddr, start
+from guard.confine.handlers.waiting import EALREADY, EINPROGRESS, Waiters
+from guard.kernel import diag, syscall
+from guard.kernel.notify import Gone
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from guard.confine.handlers.base import Handler
 
-_EACCES, _EINVAL, _EDESTADDRREQ, _EISCONN, _EALREADY, _EINPROGRESS = 13, 22, 89, 106, 114, 115
-_MOST_ADDRESS = 128  # sizeof(struct sockaddr_storage)
-_MOST_DATAGRAM = 1 << 20
-_SO_TYPE, _SO_DOMAIN, _SO_PROTOCOL = 3, 39, 38
-_MSG_FASTOPEN = 0x20000000
-_MOST_THREADS = 64
-DNS = 53
+_EACCES, _EINVAL, _EADDRINUSE, _EAFNOSUPPORT = 13, 22, 98, 97
+_SO_REUSEADDR, _SO_REUSEPORT = 2, 15
+_IPPROTO_IPV6, _IPV6_V6ONLY = 41, 26
+_STREAM, _DGRAM = _socket.SOCK_STREAM, _socket.SOCK_DGRAM
+_AF_UNSPEC = bytes(16)
+_DNS = 53
+_FEW = 4096  # sockets remembered before those that are gone are sorted out
+_FRESH = 0.2  # seconds for which a datagram's destination stays judged
 
 
 def handlers(supervisor: "Supervisor") -> "dict[str, Handler]":
@@ -38,200 +49,242 @@ class Network:
     """The tree's internet sockets, and the rules for them.
 
     Args:
-        supervisor: its settings `bind`, `bind_allow`, `connect` and `name_servers` are the rules.
+        supervisor: its settings `bind`, `bind_allow` and `connect` are the rules.
     """
 
     def __init__(self, supervisor: "Supervisor") -> None:
-        self._unix = sockets.UnixSockets(supervisor)
-        self._name_servers = _name_servers()
-        self._ports: set[int] = set()  # that the tree bound on loopback
-        self._pending: dict[int, list[Call]] = {}  # socket inode to callers that wait for its connection
-        self._lock = _thread.allocate_lock()
+        self._waiters = Waiters()
+        self._unix = sockets.UnixSockets(supervisor, self._waiters)
+        self._datagrams = datagrams.Datagrams(self, self._unix, self._waiters)
+        self._name_servers = NameServers()
+        self._own: dict[int, None] = {}  # inodes of listeners and UDP sockets that the tree bound
+        self._most = _FEW
+        self._dual: set[int] = set()  # ports whose :: became ::ffff:127.0.0.1
+        self._fresh: dict[tuple[bytes, int], float] = {}
+        self._unheard: dict[int, bytes] = {}  # bound for a caller that a signal took away
 
     # bind and listen --------------------------------------------------------------------------------
 
     def bind(self, supervisor: "Supervisor", call: "Call") -> int:
         """bind(socket, address, length)."""
-        raw = _address(call, call.args[1], call.args[2])
-        fd = call.descriptor(call.args[0])
-        with _Taken(fd) as socket:
+        raw = sockaddr(call, call.args[1], call.args[2])
+        with Taken(call, call.args[0]) as socket:
             if socket.family == _socket.AF_UNIX:
-                return self._unix.bind(supervisor, call, fd, raw)
-            if socket.family not in (_socket.AF_INET, _socket.AF_INET6):
-                return _make("bind", fd, raw)
+                return self._unix.bind(supervisor, call, socket, raw)
+            if socket.family not in INET:
+                call.check()
+                return make("bind", socket.fd, raw)
             try:
                 address = Address(socket.family, raw)
             except ValueError:
                 raise OSError(_EINVAL, "Invalid argument") from None
-            raw = self._judge_bind(supervisor, call, address, raw, "bind")
+            inode = socket.inode()
+            if self._unheard.get(inode) == raw:
+                # Before Linux 5.19 a signal takes a caller away although its call is done; this is it again.
+                del self._unheard[inode]
+                return 0
+            wanted = self._judge_bind(supervisor, call, address, socket, "bind")
+            if address.port and self._shared(socket, address):
+                raise OSError(_EADDRINUSE, "Address already in use")
             call.check()
-            result = _make("bind", fd, raw)
-            self._remember(socket)
-            return result
+            make("bind", socket.fd, wanted)
+            if wanted != address.raw():
+                self._note_rewritten(socket, inode, address)
+            if socket.type == _DGRAM:
+                self.remember(inode)
+            try:
+                call.check()
+            except Gone:
+                if len(self._unheard) < _FEW:
+                    self._unheard[inode] = raw
+                raise
+            return 0
 
     def listen(self, supervisor: "Supervisor", call: "Call") -> int:
         """listen(socket, backlog): one that was never bound would take a port on every address."""
-        fd = call.descriptor(call.args[0])
-        with _Taken(fd) as socket:
-            if socket.family in (_socket.AF_INET, _socket.AF_INET6):
-                bound = socket.name()
-                if bound.port == 0:
-                    raw = self._judge_bind(supervisor, call, bound, bound.raw(), "listen")
-                    call.check()
-                    _make("bind", fd, raw)
-                elif not bound.is_loopback():
-                    # Bound before the supervisor was there, or by bind_allow: judged by the same rules.
-                    self._judge_bind(supervisor, call, bound, b"", "listen")
+        with Taken(call, call.args[0]) as socket:
+            judged = b""
+            if socket.family in INET and socket.type == _STREAM:
+                judged = self._bind_first(supervisor, call, socket)
             call.check()
-            syscall("listen", fd, call.args[1] & 0x7FFFFFFF)
-            self._remember(socket)
+            syscall("listen", socket.fd, call.args[1] & 0x7FFFFFFF)
+            if judged:
+                if socket.name().host != judged:  # no way known; if there is one, it ends here
+                    socket.end()
+                    raise OSError(_EACCES, "Permission denied")
+                self.remember(socket.inode())
         return 0
 
-    def _judge_bind(self, supervisor: "Supervisor", call: "Call", address: "Address", raw: bytes, act: str) -> bytes:
-        """Return the address to bind to; the caller's own where it may have it.
+    def _note_rewritten(self, socket: "Taken", inode: int, asked: "Address") -> None:
+        bound = socket.name()
+        if len(bound.host) == 16 and bound.v4() is not None and asked.v4() is None:
+            self._dual.add(bound.port)
+        if socket.type == _DGRAM and not asked.port:
+            self._datagrams.may_move(inode)
+
+    def _bind_first(self, supervisor: "Supervisor", call: "Call", socket: "Taken") -> bytes:
+        """Make sure that a stream socket is bound where it may be; returns the address."""
+        bound = socket.name()
+        if bound.port == 0:
+            raw = self._judge_bind(supervisor, call, bound, socket, "listen")
+            if supervisor.mode("bind") == "enforce" and supervisor.setting("bind") != "any":
+                call.check()
+                make("bind", socket.fd, raw)
+                self._note_rewritten(socket, 0, bound)
+        elif not bound.is_loopback():
+            # Bound by one program's allowance, and listened on by another, maybe.
+            self._judge_bind(supervisor, call, bound, None, "listen")
+        return socket.name().host
+
+    def _judge_bind(
+        self, supervisor: "Supervisor", call: "Call", address: "Address", socket: "Taken | None", act: str
+    ) -> bytes:
+        """Return the sockaddr to bind to: the caller's own where it may have it.
+
+        Args:
+            socket: the socket; None where it is bound already and nothing can be rewritten.
 
         Raises:
             Denied: it may not.
         """
-        setting = supervisor.setting("bind")
+        raw, setting = address.raw(), supervisor.setting("bind")
         if supervisor.mode("bind") == "off" or setting == "any":
             return raw
         if setting == "loopback" and address.is_loopback():
             return raw
-        if self._allowed_by_exception(supervisor, call, address):
-            return raw
+        allowed = self._allowed_by_exception(supervisor, call, address, socket)
+        if allowed:
+            return allowed
         what = f"{act} {address}"
-        if setting == "loopback" and address.is_wildcard() and raw and supervisor.mode("bind") == "enforce":
+        wildcard = setting == "loopback" and address.is_wildcard() and socket is not None
+        if wildcard and socket is not None and supervisor.mode("bind") == "enforce":
             supervisor.tell("bind", "bind-wildcard", "rewritten", what, "", call.pid, "low")
-            return address.to_loopback()
-        supervisor.decide(
-            "bind", "bind-address", what, _EACCES, call, "network.bind_allow with this address and program"
-        )
+            dual = len(address.host) == 16 and not socket.option(_IPPROTO_IPV6, _IPV6_V6ONLY)
+            return address.to_loopback(dual)
+        allow = "network.bind_allow with this address and program"
+        supervisor.decide("bind", "bind-address", what, _EACCES, call, allow)
         return raw
 
-    def _allowed_by_exception(self, supervisor: "Supervisor", call: "Call", address: "Address") -> bool:
-        program = ""
-        for network, ports, wanted in supervisor.setting("bind_allow"):
+    def _allowed_by_exception(
+        self, supervisor: "Supervisor", call: "Call", address: "Address", socket: "Taken | None"
+    ) -> bytes:
+        """Return the sockaddr that `bind_allow` gives this caller, empty for none."""
+        known: dict[str, bool] = {}
+        for network, ports, program in supervisor.setting("bind_allow"):
             if not any(low <= address.port <= high for low, high in ports):
                 continue
-            if not address.is_in(network) and not (network == "any" and address.is_wildcard()):
+            raw = _in_network(address, network, socket is not None)
+            if not raw:
                 continue
-            if not wanted:
-                return True
-            program = program or _program(call)
-            # A program that the tree could have written itself has nobody's allowance.
-            if program == os_real(wanted) and not supervisor.may_write(program):
-                return True
-        return False
+            if program and program not in known:
+                known[program] = is_program(supervisor, call, program)
+            if not program or known[program]:
+                return raw
+        return b""
 
-    def _remember(self, socket: "_Taken") -> None:
-        if socket.type == _socket.SOCK_STREAM:
-            self._ports.add(socket.name().port)
+    def _shared(self, socket: "Taken", address: "Address") -> bool:
+        """Whether the port would be shared with a socket that is not the tree's, whose share would come here."""
+        options = [_SO_REUSEPORT] if socket.type == _STREAM else [_SO_REUSEPORT, _SO_REUSEADDR]
+        if not any(socket.option(_socket.SOL_SOCKET, option) for option in options):
+            return False
+        return any(inode not in self._own for _, inode, _, _ in diag.bound(socket.type, address.port))
 
-    # connect and sendto -----------------------------------------------------------------------------
+    def remember(self, inode: int) -> None:
+        """Take a socket for the tree's own from now on."""
+        self._own[inode] = None
+        if len(self._own) > self._most:
+            alive = diag.alive()
+            self._own = {one: None for one in self._own if one in alive}
+            self._own[inode] = None
+            self._most = max(_FEW, 2 * len(self._own))
+
+    # connect ----------------------------------------------------------------------------------------
 
     def connect(self, supervisor: "Supervisor", call: "Call") -> int:
         """connect(socket, address, length)."""
-        raw = _address(call, call.args[1], call.args[2])
-        fd = call.descriptor(call.args[0])
-        keep = False
-        try:
-            socket = _Taken(fd)
+        raw = sockaddr(call, call.args[1], call.args[2])
+        with Taken(call, call.args[0]) as socket:
             if socket.family == _socket.AF_UNIX:
-                return self._unix.connect(supervisor, call, fd, raw)
-            if socket.family not in (_socket.AF_INET, _socket.AF_INET6) or int.from_bytes(raw[:2], "little") == 0:
+                return self._unix.connect(supervisor, call, socket, raw)
+            if int.from_bytes(raw[:2], "little") == 0 or socket.family not in INET:
                 call.check()
-                return _make("connect", fd, raw)  # AF_UNSPEC dissolves an association
+                return start(socket.fd, raw)  # AF_UNSPEC dissolves an association
             try:
                 address = Address(socket.family, raw)
             except ValueError:
-                raise OSError(97, "Address family not supported by protocol") from None
-            self._judge_connect(supervisor, call, address, socket.type, "connect")
+                raise OSError(_EAFNOSUPPORT, "Address family not supported by protocol") from None
+            address = Address(socket.family, self._as_rewritten(socket, address))
+            own = self.judge(supervisor, call, address, socket, "connect")
+            if socket.type != _STREAM:
+                return self._datagrams.connect(call, socket, address)
             call.check()
-            if socket.type != _socket.SOCK_STREAM or fcntl.fcntl(fd, fcntl.F_GETFL) & os.O_NONBLOCK:
-                return _make("connect", fd, raw)
-            keep = True
-            return self._connect_beside(call, fd, raw)
-        finally:
-            if not keep:
-                os.close(fd)
+            return self._connect(call, socket, address, own)
 
-    def _connect_beside(self, call: "Call", fd: int, raw: bytes) -> int:
-        """Connect in a thread: a host that does not answer must not keep the rest of the tree waiting."""
-        inode = os.fstat(fd).st_ino
-        with self._lock:
-            waiting = self._pending.get(inode)
-            if waiting is not None:
-                waiting.append(call)  # a signal took the caller out of the same call; it asks again
-                os.close(fd)
-                return PENDING
-            if len(self._pending) >= _MOST_THREADS:
-                os.close(fd)
-                raise OSError(11, "Resource temporarily unavailable")
-            self._pending[inode] = [call]
-        _thread.start_new_thread(self._connect_thread, (inode, fd, raw))
+    def _connect(self, call: "Call", socket: "Taken", address: "Address", own: bool) -> int:
+        """Connect a stream; whoever means to wait for that waits beside, not here.
+
+        Args:
+            own: whether it is for a listener of the tree's alone.
+        """
+
+        def attempt(fd: int) -> int:
+            try:
+                return start(fd, address.raw())
+            finally:
+                if own and not self.is_own(address, _STREAM):
+                    # Another's listener appeared between the judgement and the call.
+                    make("connect", fd, _AF_UNSPEC)
+                    raise OSError(_EACCES, "Permission denied")
+
+        try:
+            return attempt(socket.fd)
+        except OSError as error:
+            if error.errno not in (EINPROGRESS, EALREADY) or not socket.blocks():
+                raise
+        limit, fd = socket.limit(), socket.keep()
+        try:
+            self._waiters.add(call, (fd,), select.POLLOUT, lambda: attempt(fd), limit, EINPROGRESS)
+        except OSError:
+            os.close(fd)
+            raise
         return PENDING
 
-    def _connect_thread(self, inode: int, fd: int, raw: bytes) -> None:
-        code = 0
-        try:
-            _make("connect", fd, raw)
-        except OSError as error:
-            code = error.errno or _EACCES
-        finally:
-            os.close(fd)
-            with self._lock:
-                waiting = self._pending.pop(inode, [])
-            for call in waiting:
-                try:
-                    call.answer(0, code)
-                finally:
-                    call.close()
+    def _as_rewritten(self, socket: "Taken", address: "Address") -> bytes:
+        """Return the sockaddr to connect to.
+
+        A wildcard means loopback, and is made to say so. Who asks for ::1 and would have found a :: that became
+        ::ffff:127.0.0.1 is led there.
+        """
+        if address.is_wildcard():
+            address = Address(address.family, address.to_loopback())
+        if address.port in self._dual and len(address.host) == 16 and address.v4() is None and address.is_loopback():
+            found = diag.bound(socket.type, address.port)
+            if not _receivers(found, address.destination()) and not socket.option(_IPPROTO_IPV6, _IPV6_V6ONLY):
+                return address.to_host(b"\x7f\0\0\1")
+        return address.raw()
 
     def sendto(self, supervisor: "Supervisor", call: "Call") -> int:
-        """sendto(socket, data, length, flags, address, length) with an address: done here as a whole."""
-        flags, length = call.args[3] & 0xFFFFFFFF, call.args[2]
-        if flags & _MSG_FASTOPEN:
-            raise OSError(1, "Operation not permitted")  # connects past connect(2)
-        raw = _address(call, call.args[4], call.args[5])
-        fd = call.descriptor(call.args[0])
-        target = -1
-        with _Taken(fd) as socket:
-            if socket.family == _socket.AF_UNIX and socket.type != _socket.SOCK_STREAM:
-                raw, target = self._unix.send_to(supervisor, call, raw)
-            elif socket.family in (_socket.AF_INET, _socket.AF_INET6) and socket.type != _socket.SOCK_STREAM:
-                try:
-                    address = Address(socket.family, raw)
-                except ValueError:
-                    raise OSError(_EINVAL, "Invalid argument") from None
-                self._judge_connect(supervisor, call, address, socket.type, "sendto")
-                if socket.name().port == 0 and address.is_loopback():
-                    # Sent unbound, the socket would take a port on every address.
-                    bound = socket.name()
-                    if bound.is_wildcard():
-                        _make("bind", fd, bound.to_loopback())
-            if length > _MOST_DATAGRAM:
-                raise OSError(90, "Message too long")
-            data = call.read(call.args[1], length) if length else b""
-            call.check()
-            try:
-                return syscall("sendto", fd, data, len(data), flags | _socket.MSG_NOSIGNAL, raw, len(raw))
-            finally:
-                if target >= 0:
-                    os.close(target)
+        """sendto(socket, data, length, flags, address, length) with an address."""
+        return self._datagrams.sendto(supervisor, call)
 
-    def _judge_connect(self, supervisor: "Supervisor", call: "Call", address: "Address", kind: int, act: str) -> None:
+    def judge(self, supervisor: "Supervisor", call: "Call", address: "Address", socket: "Taken", act: str) -> bool:
+        """Judge a destination.
+
+        Returns:
+            Whether it may be reached only for what listens there, the tree itself.
+
+        Raises:
+            Denied: it may not be reached.
+        """
         rules = supervisor.setting("connect")
         if supervisor.mode("connect") == "off" or rules is None:
-            return
-        if address.port == DNS and (address.v4() or address.host) in self._name_servers:
-            return
+            return False
+        if address.port == _DNS and address.destination() in self._name_servers.known(supervisor):
+            return False
+        if act == "connect" and address.port == 0 and socket.type == _DGRAM:
+            return False  # how getaddrinfo(3) asks for the route; nothing can be sent to port 0
         # Connecting to a wildcard address is connecting to loopback.
         local = address.is_loopback() or address.is_wildcard()
-        if local and kind == _socket.SOCK_STREAM and address.port in self._ports:
-            return
-        if local and kind == _socket.SOCK_DGRAM and supervisor.setting("bind") != "deny":
-            return
         for ports, network, without in rules:
             if not any(low <= address.port <= high for low, high in ports):
                 continue
@@ -239,100 +292,58 @@ class Network:
                 continue
             if any(address.is_in(name) or (name == "loopback" and local) for name in without):
                 continue
-            return
-        supervisor.decide(
-            "connect",
-            "connect-address",
-            f"{act} {address}",
-            _EACCES,
-            call,
-            "network.connect with this port and address",
-        )
+            return False
+        if local and self.is_own(address, socket.type, socket):
+            return True
+        allow = "network.connect with this port and address"
+        supervisor.decide("connect", "connect-address", f"{act} {address}", _EACCES, call, allow)
+        return False
+
+    def is_own(self, address: "Address", kind: int, socket: "Taken | None" = None) -> bool:
+        """Whether all that would receive at a loopback address is the tree's; nothing there harms nobody.
+
+        Args:
+            address: where to.
+            kind: SOCK_STREAM or SOCK_DGRAM.
+            socket: the one that sends; who is connected to it may have its answer.
+        """
+        host = address.destination()
+        key, now = (host, address.port), time.monotonic()
+        if kind == _DGRAM and self._fresh.get(key, 0) > now:
+            return True
+        found = _receivers(diag.bound(kind, address.port), host)
+        others = [one for one in found if one[1] not in self._own]
+        if others and kind == _DGRAM and socket is not None:
+            mine = socket.name()
+            others = [one for one in others if (one[2], one[3]) != (diag.plain(mine.host), mine.port) or not mine.port]
+        elif kind == _DGRAM and found and not others:
+            if len(self._fresh) > _FEW:
+                self._fresh.clear()
+            self._fresh[key] = now + _FRESH
+        return not others
 
 
-class _Taken:
-    """The caller's socket, ours until closed; what kind it is comes from the kernel, not from the caller."""
+def _receivers(found: "list[diag.Receiver]", host: bytes) -> "list[diag.Receiver]":
+    """Of the sockets on a port those that would receive at an address: the exact ones, else the wildcards."""
+    exact = [one for one in found if one[0] == host]
+    # :: may serve IPv4 as well.
+    return exact or [one for one in found if not one[0].strip(b"\0") and (len(one[0]) == 16 or len(host) == 4)]
 
-    def __init__(self, fd: int) -> None:
-        self._fd = fd
+
+def _in_network(address: "Address", network: str, free: bool) -> bytes:
+    """Return the sockaddr under which an address lies in a network, empty for none.
+
+    A wildcard is cut down to the host's own address there: srun and salloc listen on nothing else.
+    """
+    if network == "any" or (address.is_in(network) and not address.is_wildcard()):
+        return address.raw()
+    if not address.is_wildcard() or not free:
+        return b""
+    for host in diag.local_addresses():
         try:
-            self._socket = _socket.socket(fileno=os.dup(fd))
-            self.family = self._socket.getsockopt(_socket.SOL_SOCKET, _SO_DOMAIN)
-            self.type = self._socket.getsockopt(_socket.SOL_SOCKET, _SO_TYPE)
-        except OSError:
-            os.close(fd)
-            raise
-
-    def name(self) -> "Bound":
-        """Where it is bound."""
-        return Bound(self.family, self._socket.getsockname())
-
-    def __enter__(self) -> "_Taken":
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self._socket.close()
-        os.close(self._fd)
-
-
-class Bound(Address):
-    """An address as getsockname(2) gives it."""
-
-    __slots__ = ()
-
-    def __init__(self, family: int, name: "tuple[object, ...]") -> None:
-        host = _socket.inet_pton(family, str(name[0]).partition("%")[0])
-        port = int(str(name[1])).to_bytes(2, "big")
-        head = family.to_bytes(2, "little") + port
-        super().__init__(
-            family, head + host + bytes(8) if family == _socket.AF_INET else head + bytes(4) + host + bytes(4)
-        )
-
-    def raw(self) -> bytes:
-        """The sockaddr."""
-        return self._raw
-
-
-def _address(call: "Call", at: int, length: int) -> bytes:
-    length &= 0xFFFFFFFF
-    if length > _MOST_ADDRESS or length < 2:
-        raise OSError(_EINVAL, "Invalid argument")
-    return call.read(at, length)
-
-
-def _make(name: str, fd: int, raw: bytes) -> int:
-    return syscall(name, fd, raw, len(raw))
-
-
-def _program(call: "Call") -> str:
-    try:
-        return os.readlink(f"/proc/{call.pid}/exe")
-    except OSError:
-        return ""
-
-
-def os_real(path: str) -> str:
-    """The real path of a program that a policy names."""
-    from guard.kernel import real_path
-
-    return real_path(path)
-
-
-def _name_servers() -> "set[bytes]":
-    """The servers that resolv.conf(5) names, when the tree starts."""
-    found = set()
-    try:
-        with open("/etc/resolv.conf", "rb") as file:
-            lines = file.read(65536).split(b"\n")
-    except OSError:
-        lines = []
-    for line in lines:
-        words = line.split()
-        if len(words) > 1 and words[0] == b"nameserver":
-            text = words[1].decode("ascii", "replace").partition("%")[0]
-            for family in (_socket.AF_INET, _socket.AF_INET6):
-                try:
-                    found.add(_socket.inet_pton(family, text))
-                except OSError:
-                    continue
-    return found or {b"\x7f\0\0\1", bytes(15) + b"\1"}
+            raw = address.to_host(host)
+        except ValueError:
+            continue
+        if Address(address.family, raw).is_in(network):
+            return raw
+    return b""

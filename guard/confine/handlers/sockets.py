@@ -1,17 +1,39 @@
-"""Unix sockets: by path an allow-list, abstract ones only those that the tree bound itself.
+"""Unix sockets: by path an allow-list, and whatever the tree bound itself.
 
-A path is resolved once, the socket there judged, and the connection made to that very file. To bind one is to
-create a file: a helper does it from the caller's directory, under its umask and the tree's own Landlock rules.
+A path is resolved once, the socket there judged, and the connection made to that very file. A file below a
+writable place is not enough: a service that the user started outside may listen there, and would act for the
+tree outside (a build daemon, git's fsmonitor). So the kernel is asked whose sockets are bound to that file,
+and the tree's are known by their inodes. The same for abstract names.
+
+To bind one is to create a file: a thread that has entered the tree's own Landlock rules does it, from the
+caller's directory and under its umask.
+
+What the other side sees: SO_PEERCRED, SO_PEERPIDFD and SCM_CREDENTIALS (of datagrams with an address) name the
+supervisor's process, with the caller's user and groups, as for the listener its clients ask about. Servers that
+look at the user (munge, PostgreSQL, tmux, nscd) see no difference; those that look a process up (polkit) see
+the supervisor. Socket pairs and messages without an address are not touched.
 """
 
+import _socket
+import _thread
 import posix as os
 
 from guard.confine.handlers import paths
-from guard.confine.handlers.base import Call, Supervisor
-from guard.kernel import real_path, syscall
+from guard.confine.handlers.base import PENDING, Call, Supervisor
+from guard.confine.handlers.taken import Taken, make, start
+from guard.confine.handlers.waiting import EAGAIN, Waiters
+from guard.kernel import diag, real_path, syscall
 
-_AF_UNIX = 1
-_EACCES, _ECONNREFUSED, _EINVAL = 13, 111, 22
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_EACCES, _ECONNREFUSED, _EINVAL, _ENAMETOOLONG = 13, 111, 22, 36
+_AF_UNIX = _socket.AF_UNIX
+_MOST_PATH = 108  # sizeof(sun_path)
+_CLONE_FS = 0x200
+_FEW = 4096
+_NOBODY, _OWN, _FOREIGN = range(3)
 
 
 class UnixSockets:
@@ -19,87 +41,88 @@ class UnixSockets:
 
     Args:
         supervisor: its setting `unix_allow` names sockets and directories of sockets.
+        waiters: wait for listeners whose queue is full.
     """
 
-    def __init__(self, supervisor: "Supervisor") -> None:
+    def __init__(self, supervisor: "Supervisor", waiters: "Waiters") -> None:
         self._allowed = tuple({path for name in supervisor.setting("unix_allow") for path in (name, real_path(name))})
-        self._abstract: set[bytes] = set()
+        self._own: dict[int, None] = {}  # inodes of sockets that the tree bound
+        self._most = _FEW
+        self._waiters = waiters
+        self._maker = _Maker(supervisor.ruleset, self._remember)
 
-    def bind(self, supervisor: "Supervisor", call: "Call", fd: int, raw: bytes) -> int:
+    # bind ---------------------------------------------------------------------------------------------
+
+    def bind(self, supervisor: "Supervisor", call: "Call", socket: "Taken", raw: bytes) -> int:
         """Bind for the caller."""
-        if len(raw) <= 2:  # autobind: an abstract name of the kernel's choice
-            call.check()
-            return self._bound(fd, syscall("bind", fd, raw, len(raw)))
-        if raw[2] == 0:
-            call.check()
-            result = syscall("bind", fd, raw, len(raw))
-            self._abstract.add(raw[2:])
+        if len(raw) <= 2 or raw[2] == 0 or int.from_bytes(raw[:2], "little") != _AF_UNIX:
+            call.check()  # an abstract name, one of the kernel's choice, or a mistake
+            result = make("bind", socket.fd, raw)
+            self._remember(socket.inode())
             return result
-        return self._create(supervisor, call, fd, raw)
-
-    def _bound(self, fd: int, result: int) -> int:
-        import _socket
-
-        socket = _socket.socket(fileno=os.dup(fd))
+        path = raw[2:].split(b"\0", 1)[0]
+        mask = call.status("Umask", 8)
+        if supervisor.mode("world-writable") == "enforce":
+            mask |= 0o002
+        parent, slash, base = path.rpartition(b"/")
+        where = paths.directory(call, paths.AT_FDCWD)
         try:
-            name = socket.getsockname()
-        finally:
-            socket.close()
-        if isinstance(name, bytes):
-            self._abstract.add(name)
-        return result
+            above = paths.resolve(call, paths.AT_FDCWD, parent or b"/") if slash else os.dup(where)
+        except OSError:
+            os.close(where)
+            raise
+        self._maker.add(_Making(call, socket.keep(), raw, where, above, parent + slash, base, mask))
+        return PENDING
 
-    def _create(self, supervisor: "Supervisor", call: "Call", fd: int, raw: bytes) -> int:
-        where, mask = paths.directory(call, paths.AT_FDCWD), call.status("Umask", 8)
-        call.check()
-        child = os.fork()
-        if child == 0:
-            code = _EACCES
+    def _remember(self, inode: int) -> None:
+        self._own[inode] = None
+        if len(self._own) > self._most:
             try:
-                os.fchdir(where)
-                os.umask(mask | 0o002 if supervisor.mode("world-writable") == "enforce" else mask)
-                if supervisor.ruleset >= 0:
-                    syscall("landlock_restrict_self", supervisor.ruleset, 0)
-                syscall("bind", fd, raw, len(raw))
-                code = 0
-            except OSError as error:
-                code = error.errno or _EACCES
-            finally:
-                os._exit(code & 0xFF)
-        os.close(where)
-        _, status = os.waitpid(child, 0)
-        code = os.waitstatus_to_exitcode(status)
-        if code:
-            raise OSError(code if code > 0 else _EACCES, "bind")
-        return 0
+                alive = {found[0] for found in diag.unix_sockets()}
+            except OSError:
+                alive = {inode}  # without the kernel's table nobody asks either
+            self._own = {one: None for one in self._own if one in alive or one == inode}
+            self._most = max(_FEW, 2 * len(self._own))
 
-    def connect(self, supervisor: "Supervisor", call: "Call", fd: int, raw: bytes) -> int:
-        """Connect for the caller."""
+    # connect and sendto -------------------------------------------------------------------------------
+
+    def connect(self, supervisor: "Supervisor", call: "Call", socket: "Taken", raw: bytes) -> int:
+        """Connect for the caller; one that means to wait for a full queue waits beside."""
         if int.from_bytes(raw[:2], "little") != _AF_UNIX:
             call.check()
-            return syscall("connect", fd, raw, len(raw))
-        if len(raw) > 2 and raw[2] == 0:
-            self._judge_abstract(supervisor, call, raw)
-            call.check()
-            return syscall("connect", fd, raw, len(raw))
-        target = self._open(supervisor, call, raw)
+            return start(socket.fd, raw)
+        raw, target = self.send_to(supervisor, call, raw)
         try:
             call.check()
-            name = b"\1\0/proc/self/fd/%d\0" % target
-            return syscall("connect", fd, name, len(name))
+            return start(socket.fd, raw)
+        except OSError as error:
+            if error.errno != EAGAIN or not socket.blocks():
+                raise
+            limit, fd = socket.limit(), socket.keep()
+            kept = (fd,) if target < 0 else (fd, target)
+            try:
+                self._waiters.add(call, kept, 0, lambda: start(fd, raw), limit)
+            except OSError:
+                os.close(fd)
+                raise
+            target = -1
+            return PENDING
         finally:
-            os.close(target)
+            if target >= 0:
+                os.close(target)
 
     def send_to(self, supervisor: "Supervisor", call: "Call", raw: bytes) -> "tuple[bytes, int]":
-        """Judge a datagram's address; returns the address to send to, and a descriptor it needs until then or -1."""
-        if len(raw) > 2 and raw[2] == 0:
+        """Judge an address; returns the one to use, and a descriptor that must stay open until then or -1."""
+        if int.from_bytes(raw[:2], "little") != _AF_UNIX or len(raw) <= 2:
+            return raw, -1  # the kernel's to refuse
+        if raw[2] == 0:
             self._judge_abstract(supervisor, call, raw)
             return raw, -1
         target = self._open(supervisor, call, raw)
         return b"\1\0/proc/self/fd/%d\0" % target, target
 
     def _judge_abstract(self, supervisor: "Supervisor", call: "Call", raw: bytes) -> None:
-        if raw[2:] not in self._abstract:
+        if self._whose(lambda name, inode, device: name == raw[2:]) == _FOREIGN:
             name = raw[3:].decode("utf-8", "replace")
             supervisor.decide("unix-sockets", "unix-abstract", f"abstract socket @{name}", _EACCES, call)
 
@@ -107,14 +130,129 @@ class UnixSockets:
         """Open the socket's file, if the tree may connect to it."""
         path = raw[2:].split(b"\0", 1)[0]
         fd = paths.resolve(call, paths.AT_FDCWD, path)
-        real = paths.real(fd)
-        allowed = any(real == name or real.startswith(name + "/") for name in self._allowed)
-        if not allowed and not supervisor.may_write(real):
-            try:
-                supervisor.decide(
-                    "unix-sockets", "unix-path", f"connect unix {real}", _EACCES, call, "unix.allow with this socket"
-                )
-            except OSError:
-                os.close(fd)
-                raise
+        try:
+            self._judge_path(supervisor, call, fd)
+        except OSError:
+            os.close(fd)
+            raise
         return fd
+
+    def _judge_path(self, supervisor: "Supervisor", call: "Call", fd: int) -> None:
+        real, about = paths.real(fd), os.fstat(fd)
+        if any(real == name or real.startswith(name + "/") for name in self._allowed):
+            return
+        if about.st_mode & 0o170000 == 0o140000:
+            # Anonymous devices (major 0: btrfs, overlay) may have another number here than in the kernel.
+            device = about.st_dev >> 8 & 0xFFF
+            number = device << 20 | about.st_dev & 0xFF | about.st_dev >> 12 & 0xFFF00
+            whose = self._whose(
+                lambda name, inode, where: inode == about.st_ino & 0xFFFFFFFF and (not device or where == number)
+            )
+            if whose == _OWN:
+                return
+            if whose == _NOBODY and supervisor.may_write(real):
+                raise OSError(_ECONNREFUSED, "Connection refused")
+        elif supervisor.may_write(real):
+            raise OSError(_ECONNREFUSED, "Connection refused")  # no socket at all
+        supervisor.decide(
+            "unix-sockets", "unix-path", f"connect unix {real}", _EACCES, call, "unix.allow with this socket"
+        )
+
+    def _whose(self, matches: "Callable[[bytes, int, int], bool]") -> int:
+        """Whose sockets have a name: nobody's, the tree's alone, or also another's."""
+        try:
+            found = [one[0] for one in diag.unix_sockets() if matches(*one[1:])]
+        except OSError:
+            return _FOREIGN  # a kernel that does not tell (no CONFIG_UNIX_DIAG): the stricter side
+        if not found:
+            return _NOBODY
+        return _OWN if all(one in self._own for one in found) else _FOREIGN
+
+
+class _Making:
+    """A socket's file to be made: by whom, from where, under which mask."""
+
+    __slots__ = ("above", "base", "call", "fd", "mask", "parent", "raw", "where")
+
+    def __init__(
+        self, call: "Call", fd: int, raw: bytes, where: int, above: int, parent: bytes, base: bytes, mask: int
+    ) -> None:
+        self.call, self.fd, self.raw = call, fd, raw
+        self.where, self.above = where, above
+        self.parent, self.base, self.mask = parent, base, mask
+
+
+class _Maker:
+    """A thread under the tree's Landlock rules, with a working directory and a umask of its own.
+
+    Args:
+        ruleset: descriptor of the tree's Landlock ruleset, -1 for none.
+        made: told the inode of each socket that was bound.
+    """
+
+    def __init__(self, ruleset: int, made: "Callable[[int], None]") -> None:
+        self._ruleset = ruleset
+        self._made = made
+        self._jobs: list[_Making] = []
+        self._work = _thread.allocate_lock()
+        self._work.acquire()
+        self._started = False
+
+    def add(self, job: "_Making") -> None:
+        """Make it, and answer its caller."""
+        self._jobs.append(job)
+        if not self._started:
+            self._started = True
+            _thread.start_new_thread(self._serve, ())
+        if self._work.locked():
+            self._work.release()
+
+    def _serve(self) -> None:
+        ready = False
+        try:
+            syscall("unshare", _CLONE_FS)
+            if self._ruleset >= 0:
+                syscall("landlock_restrict_self", self._ruleset, 0)
+            ready = True
+        except OSError:
+            pass  # then every job is refused
+        while True:
+            self._work.acquire()
+            while self._jobs:
+                job = self._jobs.pop(0)
+                code = _EACCES
+                try:
+                    if ready:
+                        self._make(job)
+                        code = 0
+                except OSError as error:
+                    code = error.errno or _EACCES
+                except Exception:  # noqa: BLE001 - a defect of ours refuses, and the thread goes on
+                    code = _EACCES
+                finally:
+                    for fd in (job.fd, job.where, job.above):
+                        os.close(fd)
+                    job.call.answer(0, code)
+                    job.call.close()
+
+    def _make(self, job: "_Making") -> None:
+        os.fchdir(job.where)
+        os.umask(job.mask)
+        name = job.raw
+        if not _is_same(job.above, job.parent or b"."):
+            # /proc/self, /dev/fd or another root: not to us what it is to the caller.
+            path = b"/proc/self/fd/%d/%s" % (job.above, job.base)
+            if len(path) >= _MOST_PATH:
+                raise OSError(_ENAMETOOLONG, "File name too long")
+            name = job.raw[:2] + path + b"\0"
+        job.call.check()
+        make("bind", job.fd, name)
+        self._made(os.fstat(job.fd).st_ino)
+
+
+def _is_same(fd: int, path: bytes) -> bool:
+    try:
+        there, here = os.stat(path), os.fstat(fd)
+    except OSError:
+        return False
+    return (there.st_dev, there.st_ino) == (here.st_dev, here.st_ino)

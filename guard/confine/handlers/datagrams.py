@@ -1,0 +1,233 @@
+"""UDP: connect and sendto, without a socket that the whole network can reach.
+
+A UDP socket that sends before it is bound takes a port on every address. Here it is bound to loopback first,
+or connected to where it sends: then the peer alone can answer. Programs that bind to the wildcard and send to
+a name server (musl's resolver) find their socket replaced by one that is connected there.
+"""
+
+import _socket
+import posix as os
+import select
+import time
+
+from guard.confine.handlers.addresses import Address
+from guard.confine.handlers.base import PENDING
+from guard.confine.handlers.taken import INET, SO_PROTOCOL, Taken, make, sockaddr, start
+from guard.confine.handlers.waiting import EAGAIN
+from guard.kernel import syscall
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from guard.confine.handlers.base import Call, Supervisor
+    from guard.confine.handlers.network import Network
+    from guard.confine.handlers.sockets import UnixSockets
+    from guard.confine.handlers.waiting import Waiters
+
+_EPERM, _EINVAL, _EMSGSIZE, _ENOBUFS = 1, 22, 90, 105
+_MOST_DATA = 1 << 20
+_MSG_DONTWAIT, _MSG_NOSIGNAL, _MSG_ZEROCOPY, _MSG_FASTOPEN = 0x40, 0x4000, 0x4000000, 0x20000000
+_SO_ZEROCOPY = 60
+_AF_UNSPEC = bytes(16)
+_MOST_MOVABLE = 4096
+_PATIENCE = 1.0  # seconds that a peer has for its answer before another is asked
+
+_SOL, _IP, _IPV6 = _socket.SOL_SOCKET, 0, 41
+_OPTIONS = (
+    (_SOL, 6), (_SOL, 12), (_SOL, 29),  # SO_BROADCAST, SO_PRIORITY, SO_TIMESTAMP
+    (_IP, 1), (_IP, 2), (_IP, 8), (_IP, 10), (_IP, 11), (_IP, 12), (_IP, 13),  # TOS … RECVTOS
+    (_IPV6, 23), (_IPV6, 25), (_IPV6, 26), (_IPV6, 49), (_IPV6, 51), (_IPV6, 66), (_IPV6, 67),
+)  # fmt: skip
+"""What a socket that takes another's place has of it: each option an int (linux/in.h, linux/in6.h)."""
+_BUFFERS = ((_SOL, 7), (_SOL, 8))  # SO_SNDBUF, SO_RCVBUF: given back doubled
+_TIMES = ((_SOL, 20), (_SOL, 21))  # SO_RCVTIMEO, SO_SNDTIMEO: struct timeval
+
+
+class Datagrams:
+    """The tree's datagrams with an address.
+
+    Args:
+        net: judges destinations.
+        unix: judges unix sockets.
+        waiters: wait for queues.
+    """
+
+    def __init__(self, net: "Network", unix: "UnixSockets", waiters: "Waiters") -> None:
+        self._net, self._unix, self._waiters = net, unix, waiters
+        self._movable: dict[int, float] = {}  # inodes of sockets that asked for any port of every address, and when
+        self._asked: dict[int, float] = {}  # connected here and not by their programs, and when
+
+    def may_move(self, inode: int) -> None:
+        """Remember a socket that was bound to loopback where its program left everything open."""
+        _remember(self._movable, inode)
+
+    def connect(self, call: "Call", socket: "Taken", address: "Address") -> int:
+        """Connect a datagram socket to where it may send; that never waits."""
+        if not address.is_loopback() and address.port and socket.inode() in self._movable:
+            moved = _moved(call, call.args[0], socket, address.raw())
+            if moved is not None:
+                self._net.remember(os.fstat(moved).st_ino)
+                os.close(moved)
+                return 0
+        call.check()
+        result = start(socket.fd, address.raw())
+        self._net.remember(socket.inode())
+        return result
+
+    def sendto(self, supervisor: "Supervisor", call: "Call") -> int:
+        """sendto(socket, data, length, flags, address, length) with an address: done here as a whole."""
+        flags, length = call.args[3] & 0xFFFFFFFF, call.args[2]
+        if flags & _MSG_FASTOPEN:
+            raise OSError(_EPERM, "Operation not permitted")  # connects past connect(2)
+        raw = sockaddr(call, call.args[4], call.args[5])
+        target = fd = -1
+        with Taken(call, call.args[0]) as socket:
+            if flags & _MSG_ZEROCOPY and socket.option(_SOL, _SO_ZEROCOPY):
+                raise OSError(_ENOBUFS, "No buffer space available")  # its pages are not ours to lend: copy instead
+            if length > _MOST_DATA:
+                if socket.type != _socket.SOCK_STREAM:
+                    raise OSError(_EMSGSIZE, "Message too long")
+                length = _MOST_DATA
+            try:
+                if socket.family == _socket.AF_UNIX and socket.type != _socket.SOCK_STREAM:
+                    raw, target = self._unix.send_to(supervisor, call, raw)
+                elif socket.family in INET and socket.type != _socket.SOCK_STREAM:
+                    raw, fd = self._prepare(supervisor, call, socket, raw)
+                data = call.read(call.args[1], length) if length else b""
+                call.check()
+                return self._send(call, socket, data, flags & ~_MSG_ZEROCOPY, raw, fd, target)
+            finally:
+                for one in (fd, target):
+                    if one >= 0:
+                        os.close(one)
+
+    def _send(self, call: "Call", socket: "Taken", data: bytes, flags: int, raw: bytes, moved: int, target: int) -> int:
+        wait = socket.blocks() and not flags & _MSG_DONTWAIT
+        flags |= _MSG_DONTWAIT | _MSG_NOSIGNAL
+        fd = moved if moved >= 0 else socket.fd
+        try:
+            return syscall("sendto", fd, data, len(data), flags, raw, len(raw))
+        except OSError as error:
+            if error.errno != EAGAIN or not wait:
+                raise
+        # poll(2) tells of room in one's own buffer, not in a unix receiver's queue.
+        events = 0 if socket.family == _socket.AF_UNIX else select.POLLOUT
+        limit, kept = socket.limit(), [os.dup(one) for one in (fd, target) if one >= 0]
+        name = b"\1\0/proc/self/fd/%d\0" % kept[1] if len(kept) > 1 else raw
+        try:
+            self._waiters.add(
+                call, tuple(kept), events,
+                lambda: syscall("sendto", kept[0], data, len(data), flags, name, len(name)), limit,
+            )  # fmt: skip
+        except OSError:
+            for one in kept:
+                os.close(one)
+            raise
+        return PENDING
+
+    def _prepare(self, supervisor: "Supervisor", call: "Call", socket: "Taken", raw: bytes) -> "tuple[bytes, int]":
+        """Judge where a datagram goes and see to it that nobody else can answer.
+
+        Returns:
+            The sockaddr, and a descriptor to send through in the socket's place or -1.
+        """
+        if int.from_bytes(raw[:2], "little") == 0 and socket.family == _socket.AF_INET6:
+            return raw, -1  # no address at all (udpv6_sendmsg): to the peer it is connected to
+        try:
+            address = Address(socket.family, raw, datagram=True)
+        except ValueError:
+            raise OSError(_EINVAL, "Invalid argument") from None
+        self._net.judge(supervisor, call, address, socket, "sendto")
+        raw = address.raw()
+        if supervisor.mode("bind") != "enforce" or supervisor.setting("bind") == "any":
+            return raw, -1
+        bound, inode = socket.name(), socket.inode()
+        if address.is_loopback() or address.is_wildcard():
+            if bound.port == 0:
+                call.check()
+                # IPv4's loopback for what is IPv4 in truth, also when a v6 socket sends it.
+                make("bind", socket.fd, bound.to_loopback(dual=address.v4() is not None))
+                self._net.remember(inode)
+            return raw, -1
+        if bound.port == 0 or time.monotonic() - self._asked.get(inode, time.monotonic()) > _PATIENCE:
+            self._ask(call, socket, inode, raw)
+        elif inode in self._movable and bound.is_loopback():
+            moved = _moved(call, call.args[0], socket, raw)
+            if moved is not None:
+                _remember(self._asked, os.fstat(moved).st_ino)
+                self._net.remember(os.fstat(moved).st_ino)
+                return raw, moved
+        return raw, -1
+
+    def _ask(self, call: "Call", socket: "Taken", inode: int, raw: bytes) -> None:
+        """Connect a socket to where it sends, so that nobody else can answer."""
+        call.check()
+        if socket.peer() is not None:
+            make("connect", socket.fd, _AF_UNSPEC)
+        start(socket.fd, raw)
+        self._net.remember(inode)
+        _remember(self._asked, inode)
+
+
+def _remember(where: "dict[int, float]", inode: int) -> None:
+    if len(where) >= _MOST_MOVABLE:
+        del where[next(iter(where))]
+    where[inode] = time.monotonic()
+
+
+def _moved(call: "Call", number: int, socket: "Taken", raw: bytes) -> "int | None":
+    """Put a socket that is connected in the place of one that is bound to loopback; ours to close.
+
+    Returns:
+        None where that would not be the same to the program: its socket is watched by epoll(7), which does
+        not follow, or belongs to another network.
+    """
+    number &= 0xFFFFFFFF
+    if _watched(call.pid, number) or not _same_network(call.pid):
+        return None
+    try:
+        with open(f"/proc/{call.pid}/fdinfo/{number}", "rb") as file:
+            flags = int(file.read().partition(b"flags:\t")[2].split()[0], 8)
+    except (OSError, IndexError):
+        return None
+    call.check()
+    kind = _socket.SOCK_DGRAM | _socket.SOCK_CLOEXEC | flags & os.O_NONBLOCK
+    fresh = _socket.socket(socket.family, kind, socket.option(_SOL, SO_PROTOCOL))
+    try:
+        for level, name in _OPTIONS:
+            _copy(fresh, level, name, socket.option(level, name))
+        for level, name in _BUFFERS:
+            _copy(fresh, level, name, socket.option(level, name) // 2)
+        make("connect", fresh.fileno(), raw)
+        call.replace(number, fresh.fileno(), flags & os.O_CLOEXEC)
+    except OSError:
+        fresh.close()
+        raise
+    return fresh.detach()
+
+
+def _copy(socket: "_socket.socket", level: int, name: int, value: int) -> None:
+    try:
+        if value != socket.getsockopt(level, name):
+            socket.setsockopt(level, name, value)
+    except OSError:
+        return  # not of this family
+
+
+def _watched(pid: int, number: int) -> bool:
+    wanted = b"tfd:%9d " % number
+    try:
+        for name in os.listdir(f"/proc/{pid}/fd"):
+            if os.readlink(f"/proc/{pid}/fd/{name}") == "anon_inode:[eventpoll]":
+                with open(f"/proc/{pid}/fdinfo/{name}", "rb") as file:
+                    if wanted in file.read():
+                        return True
+    except OSError:
+        return True
+    return False
+
+
+def _same_network(pid: int) -> bool:
+    try:
+        return os.readlink(f"/proc/{pid}/ns/net") == os.readlink("/proc/self/ns/net")
+    except OSError:
+        return False
