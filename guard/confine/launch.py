@@ -261,14 +261,13 @@ class Launch:
         environment = self._child_environment(plan)
         self._record_start(statuses)
         os.umask(os.umask(0o077) | plan["umask"])
-        for number, value in plan["rlimits"]:
-            _lower_limit(number, value)
         self.tmp.sweep()
         self.tmp.inherit()
         if supervised and ruleset is not None:
             return self._run_supervised(program, environment, ruleset, held)
         if options.tell:
             sys.stderr.write("guard: --tell: this session has no supervisor to tell; `guard explain` answers\n")
+        _lower_limits(plan["rlimits"])
         confine.default_signals()
         if ruleset is not None:
             ruleset.restrict(plan["restrict_flags"])
@@ -289,19 +288,27 @@ class Launch:
         settings["unix_allow"] = [
             path for pattern in settings["unix_allow"] for path in places.expand(pattern, variables)
         ]
-        supervisor = handlers.Supervisor(settings, held.writable(), ruleset.duplicate(), self._record_finding)
-
+        inherited = self._inherited()
+        supervisor = handlers.Supervisor(
+            settings, held.writable(), ruleset.duplicate(), self._record_finding, held.denies
+        )
         handlers.equip(supervisor)
         if self.options.tell:
             self.told = os.dup(2)  # the supervisor gives its own stderr away
 
         def enter() -> int:
+            _lower_limits(plan["rlimits"])  # the tree's, not the supervisor's
             confine.default_signals()
             ruleset.restrict(plan["restrict_flags"])
             kernel.drop_capabilities()
             return notify.load_listener(plan["bpf_supervised"], plan["seccomp_flags"])
 
-        return supervise.run(enter, lambda: self._exec(program, environment), supervisor)
+        return supervise.run(enter, lambda: self._exec(program, environment), supervisor, inherited)
+
+    def _inherited(self) -> "tuple[int, ...]":
+        """Every open descriptor above 2 but those that outlive the start."""
+        ours = {keeper.fileno() for keeper in (self.spool, self.tmp) if keeper}
+        return tuple({int(name) for name in os.listdir("/proc/self/fd")} - {0, 1, 2} - ours)
 
     def _record_finding(
         self, control: str, rule: str, verdict: str, severity: str, what: str, allow: str, pid: int, count: int
@@ -701,14 +708,16 @@ class Launch:
         return 125
 
 
-def _lower_limit(number: int, value: int) -> None:
-    """Set a resource limit, soft and hard, never above what holds already."""
+def _lower_limits(limits: "list[tuple[int, int]]") -> None:
+    """Set resource limits, soft and hard, never above what holds already."""
+    if not limits:
+        return
     import resource
 
-    _, hard = resource.getrlimit(number)
-    if hard != resource.RLIM_INFINITY:
-        value = min(value, hard)
-    resource.setrlimit(number, (value, value))
+    for number, value in limits:
+        _, hard = resource.getrlimit(number)
+        least = value if hard == resource.RLIM_INFINITY else min(value, hard)
+        resource.setrlimit(number, (least, least))
 
 
 def _can_listen() -> bool:

@@ -311,6 +311,10 @@ class Places:
         """Return the real paths of the places at and below which the session may write."""
         return tuple(self._real(top) for top in self._tops)
 
+    def denies(self, real: str) -> bool:
+        """Whether a real path is denied, or guard's own, even within a place that may be written."""
+        return _covers(self._denied, real) or _covers(self._own, real)
+
     def _grant_devices(self, prefix: str, access: int, ruleset: "landlock.Ruleset") -> None:
         parent, _, start = prefix.rpartition("/")
         try:

@@ -389,6 +389,10 @@ class PrivateTmp:
             self.remove()
             raise
 
+    def fileno(self) -> int:
+        """The lock."""
+        return self._lock
+
     def inherit(self) -> None:
         """Let the lock pass into the tree."""
         os.set_inheritable(self._lock, True)
@@ -472,6 +476,10 @@ class Spool:
         )
         if os.fstat(self._fd).st_size > SPOOL_LIMIT:
             os.rename(self._path, self._path + ".1")
+
+    def fileno(self) -> int:
+        """The open file."""
+        return self._fd
 
     def write(self, record: "dict[str, object]") -> None:
         """Append one event; `time`, `id`, `host`, `boot`, `producer`, `seq` and `origin` are filled in.

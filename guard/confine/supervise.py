@@ -2,20 +2,26 @@
 
 Three processes come out of one start:
 
-    W  guard itself, as the shell knows it: waits, passes signals on, stops, goes on and ends as the command does
+    W  guard itself, as the shell knows it: waits, passes signals on, and ends as the command does
     S  the supervisor, W's child: answers the tree's calls until no process of it is left
     A  the command, S's child: confined, then executed
 
 S is an ancestor of the whole tree (a subreaper), as Yama's ptrace_scope = 1 asks of who reads another's memory,
 and outlives A for daemons that A leaves behind. When S is killed, the kernel answers ENOSYS to every call it
-would have judged: nothing that was refused gets through, and W ends what is left. When W is killed, S kills A,
-as a kill of the command itself would have.
+would have judged: nothing that was refused gets through. A dies with it (PR_SET_PDEATHSIG), and W ends what is
+left and says so. When W is killed, S kills A, as a kill of the command itself would have.
+
+S is in W's session and in a process group of its own: what is typed at the terminal does not reach it, and a
+process group that A makes for itself is not an orphaned one (its parent is in the same session and another
+group), so that the terminal can stop it. S holds none of the command's descriptors: a reader of the command's
+output, or a writer to its input, sees the end when the command's own are closed.
 
 S loads everything before A starts: a new installation under its feet changes nothing.
 """
 
 import _signal  # type: ignore[import-not-found] # `signal` would load `enum`
 import _socket
+import gc
 import posix as os
 import select
 
@@ -35,127 +41,184 @@ if TYPE_CHECKING:
         def command_ended(self, status: int) -> None: ...
         def end(self) -> None: ...
 
+
+PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
-_FROM_TERMINAL = (_signal.SIGINT, _signal.SIGQUIT, _signal.SIGTSTP, _signal.SIGTTIN, _signal.SIGTTOU)
-_PASSED_ON = (
-    _signal.SIGINT, _signal.SIGQUIT, _signal.SIGTERM, _signal.SIGHUP, _signal.SIGUSR1, _signal.SIGUSR2,
-    _signal.SIGWINCH, _signal.SIGCONT, _signal.SIGTSTP, _signal.SIGALRM, _signal.SIGPIPE,
+# Sent by the kernel these come from the terminal, and the command gets its own; by a process, they are for us.
+_FROM_TERMINAL = (
+    _signal.SIGINT, _signal.SIGQUIT, _signal.SIGTSTP, _signal.SIGTTIN, _signal.SIGTTOU, _signal.SIGHUP,
+    _signal.SIGWINCH, _signal.SIGCONT,
 )  # fmt: skip
 _SI_USER, _SI_QUEUE, _SI_TKILL = 0, -1, -6
-_CHANGED = 1 + _signal.SIGRTMIN  # S to W: there is something in the pipe
 _LOST = b"guard: the supervisor is gone: this session could start nothing more and was ended\n"
 
 
-def run(confine: "Callable[[], int]", execute: "Callable[[], int]", supervisor: "Supervisor") -> int:
+def run(
+    confine: "Callable[[], int]", execute: "Callable[[], int]", supervisor: "Supervisor", inherited: "tuple[int, ...]"
+) -> int:
     """Start the command under a supervisor, and end as it ends.
 
     Args:
         confine: enters the sandbox for good and returns the listener; called in A.
         execute: becomes the command; returns an exit code where it could not. Called in A.
         supervisor: answers the calls; used in S.
+        inherited: descriptors that only the command is to keep, beside 0, 1 and 2.
 
     Returns:
         The command's exit code; where it died by a signal, this process does too.
     """
-    return _end_as(stay(confine, execute, supervisor))
+    return _end_as(stay(confine, execute, supervisor, inherited, ends=True))
 
 
-def stay(confine: "Callable[[], int]", execute: "Callable[[], int]", supervisor: "Supervisor") -> int:
-    """As `run`, but return the command's wait status whatever it ended by."""
-    mask = _signal.pthread_sigmask(_signal.SIG_BLOCK, {*_PASSED_ON, _signal.SIGCHLD, _CHANGED, *_FROM_TERMINAL})
+def stay(
+    confine: "Callable[[], int]",
+    execute: "Callable[[], int]",
+    supervisor: "Supervisor",
+    inherited: "tuple[int, ...]" = (),
+    ends: bool = False,
+) -> int:
+    """As `run`, but return the command's wait status whatever it ended by.
+
+    Args:
+        confine, execute, supervisor, inherited: as of `run`.
+        ends: this process does nothing more afterwards, and needs no input and output.
+    """
+    mask = _signal.pthread_sigmask(_signal.SIG_BLOCK, _signal.valid_signals())
     kernel.prctl(PR_SET_CHILD_SUBREAPER, 1)
-    news, tell = os.pipe2(os.O_CLOEXEC)
-    alive, ours = os.pipe2(os.O_CLOEXEC)  # closed by our death, whatever its cause
+    ours, theirs = _socket.socketpair(_socket.AF_UNIX, _socket.SOCK_SEQPACKET | _socket.SOCK_CLOEXEC)
     child = os.fork()
     if child == 0:
-        os.close(news)
-        os.close(ours)
         code = 125
         try:
-            code = _supervise(confine, execute, supervisor, mask, tell, alive)
+            ours.close()
+            code = _supervise(confine, execute, supervisor, inherited, mask, theirs)
         finally:
             os._exit(code)
-    os.close(tell)
-    os.close(alive)
-    return _wait(child, news)
+    theirs.close()
+    if ends:
+        _let_go(inherited, 2)  # stderr is for the one thing we may have to say
+    try:
+        return _wait(child, ours)
+    finally:
+        _signal.pthread_sigmask(_signal.SIG_SETMASK, mask)
+
+
+def _let_go(inherited: "tuple[int, ...]", standard: int) -> None:
+    """Close what is the command's alone: its own descriptors, and the first of the standard ones."""
+    null = os.open("/dev/null", os.O_RDWR | os.O_CLOEXEC)
+    for fd in range(standard):
+        os.dup2(null, fd)
+    for fd in (null, *inherited):
+        try:
+            os.close(fd)
+        except OSError:
+            continue  # whoever listed them had one open for the list itself
 
 
 # W ------------------------------------------------------------------------------------------------------
 
 
-def _wait(supervisor: int, news: int) -> int:
-    """Wait for the command's end; returns its wait status."""
-    os.set_blocking(news, False)
-    command = 0
-    watched = {*_PASSED_ON, _signal.SIGCHLD, _CHANGED, *_FROM_TERMINAL}
+def _wait(supervisor: int, channel: "_socket.socket") -> int:
+    """Wait for the command's end; returns its wait status.
+
+    S sends SIGCHLD when it has said something, so that one call waits for everything.
+    """
+    _signal.signal(_signal.SIGCHLD, _signal.SIG_DFL)  # ignored, it would take the supervisor's end away
+    channel.setblocking(False)
+    command, handle = 0, -1
+    held: list[int] = []
+    watched = _signal.valid_signals()
     while True:
         told = _signal.sigwaitinfo(watched)
-        for line in _lines(news):
-            word, _, value = line.partition(b" ")
-            if word == b"started":
-                command = int(value)
-            elif word == b"ended":
-                return int(value)
-            elif word == b"stopped":
-                # Stop as the command did, so that the shell sees a stopped job; SIGCONT reaches both.
-                os.kill(os.getpid(), _signal.SIGSTOP)
-        if told.si_signo == _signal.SIGCHLD:
-            ended = _supervisor_ended(supervisor, command)
-            if ended is not None:
-                return ended
-        elif told.si_signo in _PASSED_ON and command and _meant_for_us_alone(told):
-            _kill(command, told.si_signo)
+        number = told.si_signo
+        if number == _signal.SIGCHLD:
+            gone = _ended(supervisor)
+            for word, value, fd in _news(channel):
+                if word == b"ended":
+                    return value
+                command, handle = value, fd
+            if gone is not None:
+                return gone if not command and os.WIFEXITED(gone) else _end_all()
+        elif told.si_pid != supervisor and (
+            number not in _FROM_TERMINAL or told.si_code in (_SI_USER, _SI_QUEUE, _SI_TKILL)
+        ):
+            held.append(number)
+        if command:
+            for number in held:
+                _pass_on(command, handle, number)
+            held.clear()
 
 
-def _lines(news: int) -> "list[bytes]":
+def _news(channel: "_socket.socket") -> "list[tuple[bytes, int, int]]":
+    """What S has said: (word, number, descriptor or -1)."""
+    found: list[tuple[bytes, int, int]] = []
+    while True:
+        try:
+            text, ancillary, _, _ = channel.recvmsg(64, _socket.CMSG_SPACE(4), _socket.MSG_CMSG_CLOEXEC)
+        except OSError:  # EAGAIN: that was all
+            return found
+        if not text:
+            return found
+        word, _, value = text.partition(b" ")
+        fd = int.from_bytes(ancillary[0][2][:4], "little") if ancillary else -1
+        found.append((word, int(value), fd))
+
+
+def _pass_on(command: int, handle: int, number: int) -> None:
+    """Send the command a signal that came for us.
+
+    SIGCONT for the whole group (`fg`) has reached it already: then it may have stopped again for another reason.
+    """
+    if number == _signal.SIGCONT and not _is_stopped(command):
+        return
     try:
-        return os.read(news, 4096).split(b"\n")[:-1]
-    except BlockingIOError:
-        return []
+        _signal.pidfd_send_signal(handle, number)
+    except OSError:
+        return  # it has just ended, and we shall be told
 
 
-def _meant_for_us_alone(told: "_signal.struct_siginfo") -> bool:
-    """Whether a process sent the signal; the terminal's own goes to the command as well."""
-    if told.si_signo in _FROM_TERMINAL:
-        return told.si_code in (_SI_USER, _SI_QUEUE, _SI_TKILL)
-    return True
+def _is_stopped(pid: int) -> bool:
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            return file.read().rpartition(b") ")[2][:1] == b"T"
+    except OSError:
+        return False
 
 
-def _supervisor_ended(supervisor: int, command: int) -> "int | None":
-    """After SIGCHLD: the status to end with if the supervisor is gone and has not told one."""
+def _ended(supervisor: int) -> "int | None":
+    """The supervisor's wait status, once there is one."""
     try:
         pid, status = os.waitpid(supervisor, os.WNOHANG)
     except ChildProcessError:
-        pid, status = supervisor, 125 << 8
-    if pid == 0:
-        return None
-    if os.WIFEXITED(status):
-        return status  # before the command started: the code of a refused start
-    os.write(2, _LOST)
-    if command:
-        _kill(command, _signal.SIGTERM)
-    end_children()
+        return 125 << 8
+    return status if pid else None
+
+
+def _end_all() -> int:
+    """The supervisor is gone: say so, and end what it leaves to us."""
+    try:
+        os.write(2, _LOST)
+    finally:  # whether or not anybody reads it
+        end_children()
     return 125 << 8
 
 
 def end_children() -> None:
     """Kill every child that was left to us, and theirs as they are left to us in turn."""
     while True:
+        for name in os.listdir("/proc/self/task"):
+            with open(f"/proc/self/task/{name}/children") as children:
+                for pid in children.read().split():
+                    try:
+                        os.kill(int(pid), _signal.SIGKILL)
+                    except OSError:
+                        continue
         try:
-            for name in os.listdir("/proc/self/task"):
-                with open(f"/proc/self/task/{name}/children") as children:
-                    for pid in children.read().split():
-                        _kill(int(pid), _signal.SIGKILL)
             os.waitpid(-1, 0)
-        except (ChildProcessError, OSError):
+            while os.waitpid(-1, os.WNOHANG)[0]:
+                pass
+        except ChildProcessError:
             return
-
-
-def _kill(pid: int, number: int) -> None:
-    try:
-        os.kill(pid, number)
-    except OSError:
-        return
 
 
 def _end_as(status: int) -> int:
@@ -180,42 +243,38 @@ def _supervise(
     confine: "Callable[[], int]",
     execute: "Callable[[], int]",
     supervisor: "Supervisor",
+    inherited: "tuple[int, ...]",
     mask: "set[int]",
-    tell: int,
-    alive: int,
+    waiter: "_socket.socket",
 ) -> int:
-    waiter = os.getppid()
     kernel.prctl(PR_SET_CHILD_SUBREAPER, 1)
     left, right = _socket.socketpair(_socket.AF_UNIX, _socket.SOCK_STREAM | _socket.SOCK_CLOEXEC)
     command = os.fork()
     if command == 0:
-        os.close(tell)
-        os.close(alive)
+        waiter.close()
         left.close()
         return _become(confine, execute, mask, right)
     right.close()
-    os.setsid()  # nothing that is typed at the terminal concerns us
-    for fd in range(3):  # a reader of the command's output must not wait for us; loss is said by W
-        os.dup2(_null(), fd)
+    _signal.signal(_signal.SIGCHLD, _signal.SIG_DFL)
+    os.setpgid(0, 0)
+    os.chdir("/")  # or no file system that the command left could be unmounted
+    _let_go(inherited, 3)
     kernel.drop_capabilities()
+    kernel.prctl(kernel.PR_SET_DUMPABLE, 0)  # nobody reads what we copied, not even in a core
     listener = _receive_listener(left)
     if listener < 0:  # A could not be confined and said why
         _, status = os.waitpid(command, 0)
         return os.waitstatus_to_exitcode(status) & 0xFF
-    service = _Service(supervisor, listener, command, tell, waiter)
+    service = _Service(supervisor, listener, command, waiter)
     supervisor.begin(command)
     left.send(b"g")
     left.close()
-    service.run(alive)
+    service.run()
     return 0
 
 
-def _null() -> int:
-    return os.open("/dev/null", os.O_RDWR | os.O_CLOEXEC)
-
-
 def _receive_listener(channel: "_socket.socket") -> int:
-    data, ancillary, _, _ = channel.recvmsg(1, _socket.CMSG_SPACE(4))
+    data, ancillary, _, _ = channel.recvmsg(1, _socket.CMSG_SPACE(4), _socket.MSG_CMSG_CLOEXEC)
     if not data or not ancillary:
         return -1
     return int.from_bytes(ancillary[0][2][:4], "little")
@@ -228,32 +287,33 @@ class _Service:
         supervisor: answers.
         listener: where the calls come from.
         command: A.
-        tell, waiter: the pipe to W, and W.
+        channel: to W; its end is W's.
     """
 
-    def __init__(self, supervisor: "Supervisor", listener: int, command: int, tell: int, waiter: int) -> None:
+    def __init__(self, supervisor: "Supervisor", listener: int, command: int, channel: "_socket.socket") -> None:
         self._supervisor = supervisor
         self._listener = listener
         self._command = command
         self._ended = False
-        self._pipe = tell
-        self._waiter = waiter
-        self._say(b"started %d\n" % command)
+        self._stopped = False
+        self._channel = channel
+        self._waiter = os.pidfd_open(os.getppid())
+        handle = os.pidfd_open(command)
+        self._say(b"started %d" % command, handle)
+        os.close(handle)
 
-    def run(self, alive: int) -> None:
-        """Serve.
-
-        Args:
-            alive: a pipe that W's death closes.
-        """
+    def run(self) -> None:
+        """Serve."""
         wake, woken = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         _signal.signal(_signal.SIGCHLD, lambda *_: None)
         _signal.set_wakeup_fd(woken, warn_on_full_buffer=False)
-        for number in (*_FROM_TERMINAL, _signal.SIGHUP, _signal.SIGTERM, _signal.SIGPIPE):
-            _signal.signal(number, _signal.SIG_IGN)
-        _signal.pthread_sigmask(_signal.SIG_SETMASK, set())
+        # Whatever else is sent to us stays pending: a session's end must not end us before the tree.
+        _signal.pthread_sigmask(_signal.SIG_UNBLOCK, {_signal.SIGCHLD})
+        gc.freeze()  # what stands now is shared with W
+        gc.enable()  # for months, perhaps
         poll = select.poll()
-        for fd in (self._listener, wake, alive):
+        waiter = self._channel.fileno()
+        for fd in (self._listener, wake, waiter):
             poll.register(fd, select.POLLIN)
         self._reap()
         while True:
@@ -261,10 +321,10 @@ class _Service:
                 if fd == wake:
                     os.read(wake, 4096)
                     self._reap()
-                elif fd == alive:
-                    poll.unregister(alive)
+                elif fd == waiter:
+                    poll.unregister(waiter)
                     if not self._ended:
-                        _kill(self._command, _signal.SIGKILL)
+                        os.kill(self._command, _signal.SIGKILL)
                 elif event & select.POLLIN:
                     call = notify.receive(self._listener)
                     if call is not None:
@@ -276,10 +336,13 @@ class _Service:
                     return
 
     def _reap(self, how: int = os.WNOHANG) -> None:
-        """Take the ends of children; the command's, and its stops, are told to W."""
+        """Take the ends of children. The command's is told to W, which stops and goes on with it.
+
+        Stopping W is ours alone, one after the other: if W did it by itself, a continuation could be lost between.
+        """
         while True:
             try:
-                pid, status = os.waitpid(-1, how | os.WUNTRACED)
+                pid, status = os.waitpid(-1, how | os.WUNTRACED | os.WCONTINUED)
             except ChildProcessError:
                 self._ended = True
                 return
@@ -288,18 +351,33 @@ class _Service:
             if pid != self._command:
                 continue
             if os.WIFSTOPPED(status):
-                self._say(b"stopped %d\n" % os.WSTOPSIG(status))
-            else:
+                self._stopped = True
+                self._signal(_signal.SIGSTOP)
+                continue
+            ended = not os.WIFCONTINUED(status)
+            if ended:
                 self._ended = True
                 self._supervisor.command_ended(status)
-                self._say(b"ended %d\n" % status)
+                self._say(b"ended %d" % status)
+            if self._stopped:
+                self._stopped = False
+                self._signal(_signal.SIGCONT)
+            if ended:
+                how = os.WNOHANG
 
-    def _say(self, line: bytes) -> None:
+    def _say(self, line: bytes, fd: int = -1) -> None:
+        rights = [(_socket.SOL_SOCKET, _socket.SCM_RIGHTS, fd.to_bytes(4, "little"))] if fd >= 0 else []
         try:
-            os.write(self._pipe, line)
-            os.kill(self._waiter, _CHANGED)
+            self._channel.sendmsg([line], rights)
         except OSError:
-            return  # W is gone: `alive` says so too
+            return  # W is gone: the channel's end says so too
+        self._signal(_signal.SIGCHLD)
+
+    def _signal(self, number: int) -> None:
+        try:
+            _signal.pidfd_send_signal(self._waiter, number)
+        except OSError:
+            return  # as above
 
 
 # A ------------------------------------------------------------------------------------------------------
@@ -308,11 +386,18 @@ class _Service:
 def _become(
     confine: "Callable[[], int]", execute: "Callable[[], int]", mask: "set[int]", channel: "_socket.socket"
 ) -> int:
-    listener = confine()
+    try:
+        listener = confine()
+    except OSError as error:
+        os.write(2, f"guard: not started: {error.filename}: {error.strerror}\n".encode())
+        return 125
     channel.sendmsg([b"l"], [(_socket.SOL_SOCKET, _socket.SCM_RIGHTS, listener.to_bytes(4, "little"))])
     os.close(listener)  # a copy kept here would make a call hang for ever once S is gone
+    kernel.prctl(PR_SET_PDEATHSIG, _signal.SIGKILL)
     if not channel.recv(1):  # execve itself may be one that S must answer
         return 125
     channel.close()
+    if _signal.getsignal(_signal.SIGINT) is _signal.default_int_handler:
+        _signal.signal(_signal.SIGINT, _signal.SIG_DFL)  # what came by now is the command's, not the interpreter's
     _signal.pthread_sigmask(_signal.SIG_SETMASK, mask)
     return execute()

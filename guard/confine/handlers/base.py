@@ -37,16 +37,18 @@ class Denied(OSError):
 
 
 _WINDOW = 600  # seconds in which the same finding is counted, not repeated
-_MOST_TOLD = 4096
+_MOST_OF_A_RULE = 64
+_LONGEST = 512
+_EACCES = 13
 
 
 class _Told:
     """A finding that was recorded, and how often it came again since."""
 
-    __slots__ = ("finding", "held_back", "when")
+    __slots__ = ("finding", "held_back")
 
-    def __init__(self, when: float, finding: "tuple[str, str, str, str, str, str, int]") -> None:
-        self.when, self.finding, self.held_back = when, finding, 0
+    def __init__(self, finding: "tuple[str, str, str, str, str, str, int]") -> None:
+        self.finding, self.held_back = finding, 0
 
 
 class Supervisor:
@@ -57,6 +59,7 @@ class Supervisor:
         writable: real paths at and below which the tree may write, as Landlock has them.
         ruleset: a descriptor of the tree's Landlock ruleset for helpers to enter, -1 for none.
         record: writes an event: (control, rule, verdict, severity, what, allow, pid, count).
+        denies: whether a real path is denied, or protected, within a place that may be written.
     """
 
     def __init__(
@@ -65,13 +68,18 @@ class Supervisor:
         writable: "tuple[str, ...]",
         ruleset: int,
         record: "Callable[..., None]",
+        denies: "Callable[[str], bool]" = lambda real: False,
     ) -> None:
         self.settings = settings
+        self.fault = ""  # why a finding could not be recorded
         self.writable = writable
+        self._denies = denies
         self.ruleset = ruleset
         self.command = 0
         self._record = record
         self._told: dict[tuple[str, str], _Told] = {}
+        self._objects: dict[str, int] = {}  # rule to how many objects of its were told apart
+        self._since = time.monotonic()
         self._handlers: dict[int, Handler] = {}
 
     def use(self, handlers: "dict[str, Handler]") -> None:
@@ -101,18 +109,21 @@ class Supervisor:
         if mode == "observe":
             self.tell(control, rule, "would_deny", what, allow, call.pid, "low")
 
-    def check_metadata(self, call: "Call", fd: int, act: str) -> None:
+    def strips(self) -> bool:
+        """Whether the right of others to write is taken out of what is asked for, instead of a refusal."""
+        return self.settings["world_writable"] == "strip" and self.mode("world-writable") == "enforce"
+
+    def check_metadata(self, call: "Call", real: str, act: str) -> None:
         """Refuse a change of what lies outside the places that the tree may write.
 
         Args:
             call: who asks.
-            fd: the file, opened.
+            real: what /proc says of the opened file.
             act: the call's name.
 
         Raises:
             Denied: it lies outside. Files without a place (pipes, memfds) are the tree's own.
         """
-        real = os.readlink(f"/proc/self/fd/{fd}")
         if real.startswith("/") and not real.startswith("/memfd:") and not self.may_write(real):
             self.decide("metadata", "metadata-outside", f"{act} {real}", 1, call, "a project or write grant there")
 
@@ -129,58 +140,67 @@ class Supervisor:
             if told.held_back:
                 self._record(*told.finding, told.held_back)
         self._told.clear()
+        self._objects.clear()
 
     def answer(self, call: "Call") -> None:
-        """Answer one call; never fails, and never lets through what went wrong."""
+        """Answer one call; never fails, never lets through what went wrong, and leaves nobody waiting."""
+        code, result = _EACCES, 0
         try:
             result = self._handlers[call.number](self, call)
+            if result == PENDING:
+                return
+            code = 0
         except Gone:
             return
         except Unreadable:
-            self._refuse(call, 13)
+            self._tell_of(call, "session", "caller-unreadable", f"{call.number} of a process that is not dumpable", "")
         except Denied as denied:
-            self.tell(denied.control, denied.rule, "denied", denied.what, denied.allow, call.pid)
-            self._refuse(call, denied.errno or 13)
+            code = denied.errno or _EACCES
+            self._tell_of(call, denied.control, denied.rule, denied.what, denied.allow)
         except OSError as error:
-            self._refuse(call, error.errno or 13)
+            code = error.errno or _EACCES
         except Exception as error:  # noqa: BLE001 - a defect of ours must refuse, whatever it is
-            self.tell("session", "supervisor-error", "denied", f"{type(error).__name__}: {error}", "", call.pid)
-            self._refuse(call, 13)
+            self._tell_of(call, "session", "supervisor-error", f"{type(error).__name__}: {error}", "")
+        if code == 0 and result == CONTINUE:
+            call.let_go()
         else:
-            if result == PENDING:
-                return
-            try:
-                if result == CONTINUE:
-                    call.let_go()
-                else:
-                    call.answer(result)
-            finally:
-                call.close()
+            call.answer(result, code)
 
-    def _refuse(self, call: "Call", code: int) -> None:
+    def _tell_of(self, call: "Call", control: str, rule: str, what: str, allow: str) -> None:
         try:
-            call.answer(0, code)
-        finally:
-            call.close()
+            self.tell(control, rule, "denied", what, allow, call.pid)
+        except Exception as error:  # noqa: BLE001 - the caller waits for its answer, record or no record
+            self.fault = f"{type(error).__name__}: {error}"
 
     def tell(
         self, control: str, rule: str, verdict: str, what: str, allow: str = "", pid: int = 0, severity: str = "medium"
     ) -> None:
-        """Record a finding; the same rule and object within ten minutes are counted, not repeated."""
+        """Record a finding; the same rule and object within ten minutes are counted, not repeated.
+
+        Of one rule no more than `_MOST_OF_A_RULE` objects are told apart in that time: an archive of a million
+        0777 files, or a loop that wants to fill the disk, is one more finding and its count.
+        """
         now = time.monotonic()
+        what = what if len(what) <= _LONGEST else what[: _LONGEST - 1] + "…"
+        if now - self._since >= _WINDOW:
+            self.end()
+            self._since = now
         told = self._told.get((rule, what))
-        if told is not None and now - told.when < _WINDOW:
+        if told is None:
+            self._objects[rule] = count = self._objects.get(rule, 0) + 1
+            if count > _MOST_OF_A_RULE:
+                what = "and others"
+                told = self._told.get((rule, what))
+        if told is not None:
             told.held_back += 1
             return
-        if len(self._told) >= _MOST_TOLD:
-            self.end()
         finding = (control, rule, verdict, severity, what, advice.allow(rule, what, allow), pid)
-        self._told[rule, what] = _Told(now, finding)
-        self._record(*finding, 1 + (told.held_back if told else 0))
+        self._told[rule, what] = _Told(finding)
+        self._record(*finding, 1)
 
     def may_write(self, real: str) -> bool:
-        """Whether a real path lies where the tree may write."""
-        return any(real == top or real.startswith(top + "/") for top in self.writable)
+        """Whether a real path lies where the tree may write, and is not denied there."""
+        return any(real == top or real.startswith(top + "/") for top in self.writable) and not self._denies(real)
 
 
 __all__ = ["CONTINUE", "PENDING", "Call", "Denied", "Handler", "Supervisor"]

@@ -16,8 +16,9 @@ if TYPE_CHECKING:
 
 _AT_SYMLINK_NOFOLLOW, _AT_EMPTY_PATH = 0x100, 0x1000
 _FORMAT, _LINK = 0o170000, 0o120000
-_EPERM, _EINVAL, _EOPNOTSUPP = 1, 22, 95
-_XATTR_SIZE_MAX, _XATTR_NAME_MAX = 65536, 255
+_EPERM, _E2BIG, _EFAULT, _EINVAL, _ERANGE, _ENAMETOOLONG, _EOPNOTSUPP = 1, 7, 14, 22, 34, 36, 95
+_XATTR_SIZE_MAX, _XATTR_NAME_MAX, _XATTR_FLAGS = 65536, 255, 3
+_MAY_BE_SET = (b"user.", b"lustre.")
 _ACLS = (b"system.posix_acl_access", b"system.posix_acl_default")
 _ACL_OTHER, _ACL_WRITE = 0x20, 2
 
@@ -47,7 +48,13 @@ def handlers(supervisor: "Supervisor") -> "dict[str, Handler]":
 
 def fchown(supervisor: "Supervisor", call: "Call") -> int:
     """fchown(descriptor, user, group)."""
-    return _chown_open(supervisor, call, call.descriptor(call.args[0]), call.args[1], call.args[2])
+    fd = call.descriptor(call.args[0])
+    try:
+        _judge(supervisor, call, fd, "chown")
+        syscall("fchown", fd, call.args[1] & 0xFFFFFFFF, call.args[2] & 0xFFFFFFFF)
+    finally:
+        os.close(fd)
+    return 0
 
 
 def fchownat(supervisor: "Supervisor", call: "Call") -> int:
@@ -67,37 +74,57 @@ def _chown(supervisor: "Supervisor", call: "Call", start: int, path: bytes, user
 
 def _chown_open(supervisor: "Supervisor", call: "Call", fd: int, user: int, group: int) -> int:
     try:
-        supervisor.check_metadata(call, fd, "chown")
-        call.check()
+        _judge(supervisor, call, fd, "chown")
         syscall("fchownat", fd, b"", user & 0xFFFFFFFF, group & 0xFFFFFFFF, _AT_EMPTY_PATH)
     finally:
         os.close(fd)
     return 0
 
 
+def _judge(supervisor: "Supervisor", call: "Call", fd: int, act: str) -> None:
+    """The last look before the act: where the file lies, and whether the caller still waits.
+
+    Another user's file without the right to write it is the kernel's to refuse, and no event.
+    """
+    real = paths.real(fd)
+    if os.fstat(fd).st_uid == os.geteuid() or (act != "chown" and os.access(f"/proc/self/fd/{fd}", os.W_OK)):
+        supervisor.check_metadata(call, real, act)
+    call.check()
+
+
 # Times --------------------------------------------------------------------------------------------------
 
-_NOW = struct.pack("@4q", 0, 0x3FFFFFFF, 0, 0x3FFFFFFF)  # UTIME_NOW twice
+_UTIME_NOW, _UTIME_OMIT = 0x3FFFFFFF, 0x3FFFFFFE
+_MICROSECONDS = 1_000_000
 
 
 def utimensat(supervisor: "Supervisor", call: "Call") -> int:
     """utimensat(directory, path, times[2], flags); without a path it is the descriptor's own file."""
     start, path_at, times_at, flags = call.args[0], call.args[1], call.args[2], call.args[3] & 0xFFFFFFFF
+    times = None
+    if times_at:
+        times = call.read(times_at, 32)
+        _, access, _, change = struct.unpack("@4q", times)
+        if access == change == _UTIME_OMIT:
+            return 0  # nothing is asked for; the kernel does not look at the path either
+        for part in (access, change):
+            if part not in (_UTIME_NOW, _UTIME_OMIT) and not 0 <= part < 1000 * _MICROSECONDS:
+                raise OSError(_EINVAL, "Invalid argument")
+    if not path_at and start & 0xFFFFFFFF != paths.AT_FDCWD:
+        if flags:
+            raise OSError(_EINVAL, "Invalid argument")
+        return _set_open_times(supervisor, call, start, times)
     if flags & ~(_AT_SYMLINK_NOFOLLOW | _AT_EMPTY_PATH):
         raise OSError(_EINVAL, "Invalid argument")
-    times = call.read(times_at, 32) if times_at else _NOW
-    if not path_at:
-        return _set_times(supervisor, call, call.descriptor(start), times)
     path = call.string(path_at)
     if not path and flags & _AT_EMPTY_PATH:
         return _set_times(supervisor, call, paths.directory(call, start), times)
-    fd = paths.resolve(call, start, path, not flags & _AT_SYMLINK_NOFOLLOW)
-    return _set_times(supervisor, call, fd, times)
+    return _set_times(supervisor, call, paths.resolve(call, start, path, not flags & _AT_SYMLINK_NOFOLLOW), times)
 
 
 def utime(supervisor: "Supervisor", call: "Call") -> int:
     """utime(path, {access, change} in seconds)."""
-    times = _NOW
+    times = None
     if call.args[1]:
         access, change = struct.unpack("@2q", call.read(call.args[1], 16))
         times = struct.pack("@4q", access, 0, change, 0)
@@ -106,25 +133,31 @@ def utime(supervisor: "Supervisor", call: "Call") -> int:
 
 def _utimes(supervisor: "Supervisor", call: "Call", start: int, path_at: int, times_at: int) -> int:
     """utimes and futimesat: microseconds; futimesat without a path is the descriptor's own file."""
-    times = _NOW
+    times = None
     if times_at:
         s1, u1, s2, u2 = struct.unpack("@4q", call.read(times_at, 32))
-        if not (0 <= u1 < 1_000_000 and 0 <= u2 < 1_000_000):
+        if not (0 <= u1 < _MICROSECONDS and 0 <= u2 < _MICROSECONDS):
             raise OSError(_EINVAL, "Invalid argument")
         times = struct.pack("@4q", s1, u1 * 1000, s2, u2 * 1000)
-    if not path_at:
-        return _set_times(supervisor, call, call.descriptor(start), times)
+    if not path_at and start & 0xFFFFFFFF != paths.AT_FDCWD:
+        return _set_open_times(supervisor, call, start, times)
     return _set_times(supervisor, call, paths.resolve(call, start, call.string(path_at)), times)
 
 
-def _set_times(supervisor: "Supervisor", call: "Call", fd: int, times: bytes) -> int:
+def _set_open_times(supervisor: "Supervisor", call: "Call", number: int, times: "bytes | None") -> int:
+    fd = call.descriptor(number)
     try:
-        supervisor.check_metadata(call, fd, "utimensat")
-        call.check()
-        if os.fstat(fd).st_mode & _FORMAT == _LINK:
-            syscall("utimensat", fd, b"", times, _AT_EMPTY_PATH)  # since 5.8
-        else:
-            syscall("utimensat", -100, b"/proc/self/fd/%d" % fd, times, 0)
+        _judge(supervisor, call, fd, "utimensat")
+        syscall("utimensat", fd, None, times, 0)
+    finally:
+        os.close(fd)
+    return 0
+
+
+def _set_times(supervisor: "Supervisor", call: "Call", fd: int, times: "bytes | None") -> int:
+    try:
+        _judge(supervisor, call, fd, "utimensat")
+        syscall("utimensat", fd, b"", times, _AT_EMPTY_PATH)  # since 5.8; links too
     finally:
         os.close(fd)
     return 0
@@ -141,31 +174,40 @@ def _file(call: "Call", follow: "bool | None") -> int:
 
 
 def _name(call: "Call") -> bytes:
-    name = call.string(call.args[1], _XATTR_NAME_MAX + 1)
+    """The attribute's name, if it is one that a tree may set.
+
+    Those of other name spaces are the security modules' or root's, and other systems' access lists (NFSv4, CIFS)
+    are refused as not supported, so that `cp -a` goes on.
+    """
+    try:
+        name = call.string(call.args[1], _XATTR_NAME_MAX + 1)
+    except OSError as error:
+        raise OSError(_ERANGE if error.errno == _ENAMETOOLONG else _EFAULT, "attribute's name") from None
     if not name:
-        raise OSError(34, "Numerical result out of range")
+        raise OSError(_ERANGE, "Numerical result out of range")
+    if not name.startswith(_MAY_BE_SET) and name not in _ACLS:
+        raise OSError(_EOPNOTSUPP, "Operation not supported")
     return name
 
 
-def _reached(fd: int) -> bytes:
-    if os.fstat(fd).st_mode & _FORMAT == _LINK:
-        raise OSError(_EOPNOTSUPP, "Operation not supported")  # a link has no attributes that users may set
-    return b"/proc/self/fd/%d" % fd
-
-
 def _set_attribute(supervisor: "Supervisor", call: "Call", follow: "bool | None") -> int:
-    name = _name(call)
     size, flags = call.args[3], call.args[4] & 0xFFFFFFFF
+    if flags & ~_XATTR_FLAGS:
+        raise OSError(_EINVAL, "Invalid argument")
+    name = _name(call)
     if size > _XATTR_SIZE_MAX:
-        raise OSError(7, "Argument list too long")
+        raise OSError(_E2BIG, "Argument list too long")
     value = call.read(call.args[2], size) if size else b""
     fd = _file(call, follow)
     try:
-        supervisor.check_metadata(call, fd, "setxattr")
+        _refuse_link(fd, name)
+        _judge(supervisor, call, fd, "setxattr")
         if name in _ACLS:
             value = _judge_acl(supervisor, call, fd, value)
-        call.check()
-        syscall("setxattr", _reached(fd), name + b"\0", value, len(value), flags)
+        if follow is None:
+            syscall("fsetxattr", fd, name, value, len(value), flags)
+        else:
+            syscall("setxattr", b"/proc/self/fd/%d" % fd, name, value, len(value), flags)
     finally:
         os.close(fd)
     return 0
@@ -175,24 +217,34 @@ def _remove_attribute(supervisor: "Supervisor", call: "Call", follow: "bool | No
     name = _name(call)
     fd = _file(call, follow)
     try:
-        supervisor.check_metadata(call, fd, "removexattr")
-        call.check()
-        syscall("removexattr", _reached(fd), name + b"\0")
+        _refuse_link(fd, name)
+        _judge(supervisor, call, fd, "removexattr")
+        if follow is None:
+            syscall("fremovexattr", fd, name)
+        else:
+            syscall("removexattr", b"/proc/self/fd/%d" % fd, name)
     finally:
         os.close(fd)
     return 0
 
 
+def _refuse_link(fd: int, name: bytes) -> None:
+    """A link has no attributes that users may set; refused as the kernel does (xattr_permission)."""
+    if os.fstat(fd).st_mode & _FORMAT == _LINK:
+        code = _EOPNOTSUPP if name in _ACLS else _EPERM
+        raise OSError(code, os.strerror(code))
+
+
 def _judge_acl(supervisor: "Supervisor", call: "Call", fd: int, value: bytes) -> bytes:
     """Take the write right of `other` out of an access list, or refuse it (posix_acl_xattr.h)."""
     if len(value) < 4 or (len(value) - 4) % 8:
-        raise OSError(_EINVAL, "Invalid argument")
+        return value  # none: the kernel says what is wrong with it
     entries = bytearray(value)
     for at in range(4, len(value), 8):
         tag, rights, _ = struct.unpack_from("<HHI", value, at)
         if tag == _ACL_OTHER and rights & _ACL_WRITE:
             what = f"access list for others on {paths.real(fd)}"
-            if supervisor.setting("world_writable") == "strip":
+            if supervisor.strips():
                 struct.pack_into("<H", entries, at + 2, rights & ~_ACL_WRITE)
                 supervisor.tell("world-writable", "world-writable-acl", "rewritten", what, "", call.pid, "low")
             else:

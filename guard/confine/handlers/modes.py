@@ -61,8 +61,6 @@ def _by_path(supervisor: "Supervisor", call: "Call", start: int, path: bytes, mo
     else:
         fd = paths.resolve(call, start, path, not flags & _AT_SYMLINK_NOFOLLOW)
     try:
-        if os.fstat(fd).st_mode & _FORMAT == _LINK:
-            raise OSError(95, "Operation not supported")
         mode = judge(supervisor, call, fd, mode)
         call.check()
         os.chmod(f"/proc/self/fd/{fd}", mode)
@@ -76,16 +74,22 @@ def judge(supervisor: "Supervisor", call: "Call", fd: int, mode: int) -> int:
 
     Raises:
         Denied: none may.
+        OSError: a symbolic link has none (EOPNOTSUPP).
     """
     mode &= 0o7777
+    about = os.fstat(fd)
+    kind = about.st_mode & _FORMAT
+    if kind == _LINK:
+        raise OSError(95, "Operation not supported")
+    if about.st_uid != os.geteuid():
+        return mode  # the kernel refuses: neither the caller nor we have CAP_FOWNER
     real = paths.real(fd)
-    is_directory = os.fstat(fd).st_mode & _FORMAT == _DIRECTORY
-    supervisor.check_metadata(call, fd, "chmod")
-    if mode & _SETUID or (mode & _SETGID and not is_directory):
+    supervisor.check_metadata(call, real, "chmod")
+    if mode & _SETUID or (mode & _SETGID and kind != _DIRECTORY):
         supervisor.decide("setuid", "setuid-mode", f"chmod {mode:04o} {real}", _EPERM, call)
     if mode & _OTHERS_WRITE:
         what = f"chmod {mode:04o} {real}"
-        if supervisor.setting("world_writable") == "strip":
+        if supervisor.strips():
             supervisor.tell("world-writable", "world-writable-mode", "rewritten", what, "", call.pid, "low")
             return mode & ~_OTHERS_WRITE
         supervisor.decide("world-writable", "world-writable-mode", what, _EPERM, call)

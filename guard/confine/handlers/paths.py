@@ -5,18 +5,39 @@ a process's own view (`/proc/PID/root`, `/proc/PID/fd/N`) is followed for proces
 Landlock would not let the caller follow another's, and the supervisor must not do it in its stead.
 """
 
+import _ctypes
 import posix as os
+import sys
 
-from guard.kernel import O_PATH
-from guard.kernel.notify import Call, Gone
+from guard.kernel import MACHINE, NUMBERS, O_PATH, libc_syscall
+from guard.kernel.notify import Call, Gone, Unreadable
 
 AT_FDCWD = 0xFFFFFF9C
 _MOST_LINKS = 40  # as the kernel: ELOOP after that
 _PROC_ROOT_INODE = 1
 _NOFOLLOW = O_PATH | os.O_NOFOLLOW
-_ELOOP, _ENOENT, _ENOTDIR, _EACCES, _ENAMETOOLONG = 40, 2, 20, 13, 36
+_EPERM, _ENOENT, _EAGAIN, _EACCES, _ENOTDIR, _ENOSYS, _ELOOP = 1, 2, 11, 13, 20, 38, 40
+_FORMAT, _DIRECTORY, _LINK = 0o170000, 0o040000, 0o120000
 
-_proc_device: "list[int]" = []
+# openat2: the flags, no mode, RESOLVE_NO_MAGICLINKS.
+_OPENAT2 = NUMBERS["openat2"]
+_FOLLOWING, _NOT_FOLLOWING = (
+    b"".join(word.to_bytes(8, sys.byteorder) for word in (flags, 0, 2)) for flags in (O_PATH, _NOFOLLOW)
+)
+_UNDECIDED = (_ELOOP, _ENOENT, _EAGAIN, _ENOSYS, _EPERM)
+"""Errors that may come of /proc/self being ours, of a link into a process, or of openat2 itself."""
+
+_FSTATFS = {"x86_64": 138, "aarch64": 44}.get(MACHINE, -1)
+_STATFS, _PROC_MAGIC = 120, 0x9FA0  # sizeof struct statfs on 64 bits; linux/magic.h
+
+
+class _Byte(_ctypes._SimpleCData):  # type: ignore[type-arg]
+    _type_ = "c"
+
+
+class _Statfs(_ctypes.Array):  # type: ignore[type-arg]
+    _type_ = _Byte
+    _length_ = _STATFS
 
 
 def in_tree(pid: int, above: int) -> bool:
@@ -26,18 +47,23 @@ def in_tree(pid: int, above: int) -> bool:
         pid: a process or thread.
         above: the supervisor; it is the reaper of the whole tree, so no descendant ever leaves it.
     """
-    for _ in range(4096):
-        if pid == above:
-            return True
-        if pid <= 1:
+    start = pid
+    for _ in range(3):  # a parent may end while we ask, and its children are ours then
+        for _ in range(4096):
+            if pid == above:
+                return True
+            if pid <= 1:
+                return False
+            try:
+                with open(f"/proc/{pid}/stat", "rb", buffering=0) as file:
+                    text = file.read()
+            except OSError:
+                break
+            # The name in parentheses may hold anything; the parent stands second after the last one.
+            pid = int(text[text.rindex(b")") + 2 :].split(None, 2)[1])
+        if pid == start:
             return False
-        try:
-            with open(f"/proc/{pid}/stat", "rb") as file:
-                text = file.read()
-        except OSError:
-            return False
-        # The name in parentheses may hold anything; the parent stands second after the last one.
-        pid = int(text[text.rindex(b")") + 2 :].split()[1])
+        pid = start
     return False
 
 
@@ -51,7 +77,10 @@ def directory(call: "Call", number: int) -> int:
 def _of_caller(call: "Call", name: str) -> int:
     try:
         fd = os.open(f"/proc/{call.pid}/{name}", O_PATH)
-    except FileNotFoundError:
+    except PermissionError:
+        call.check()
+        raise Unreadable from None
+    except OSError:
         raise Gone from None
     try:
         call.check()
@@ -75,61 +104,107 @@ def resolve(call: "Call", start: int, path: bytes, follow: bool = True) -> int:
     """
     if not path:
         raise OSError(_ENOENT, "No such file or directory")
-    root = _of_caller(call, "root")
+    absolute = path.startswith(b"/")
+    at = -1 if absolute else directory(call, start)
     try:
-        at = os.dup(root) if path.startswith(b"/") else directory(call, start)
-        return _walk(call, root, at, path, follow)
+        if _shares_our_root(call):
+            # The kernel may walk it all in one call, where no link means the supervisor instead of the caller.
+            fd: int = libc_syscall(_OPENAT2, at, path, _FOLLOWING if follow else _NOT_FOLLOWING, len(_FOLLOWING))
+            if fd >= 0:
+                if not _is_proc(fd):
+                    return fd
+                os.close(fd)
+            else:
+                code = _ctypes.get_errno()
+                if code not in _UNDECIDED:
+                    raise OSError(code, os.strerror(code))
+        root = _of_caller(call, "root")
+        try:
+            return _walk(call, root, os.dup(root if absolute else at), path, follow)
+        finally:
+            os.close(root)
     finally:
-        os.close(root)
+        if not absolute:
+            os.close(at)
+
+
+def _shares_our_root(call: "Call") -> bool:
+    """Whether `/` is for the caller what it is for us; below Landlock nobody can mount something else on it."""
+    try:
+        theirs = os.stat(f"/proc/{call.pid}/root")
+    except PermissionError:
+        call.check()
+        raise Unreadable from None
+    except OSError:
+        raise Gone from None
+    ours = os.stat("/")
+    return theirs.st_ino == ours.st_ino and theirs.st_dev == ours.st_dev
 
 
 def _walk(call: "Call", root: int, at: int, path: bytes, follow: bool) -> int:
-    """Follow `path` from the directory `at`, which is used up."""
+    """Follow `path` from the directory `at`, which is used up, one component at a time."""
     parts = path.split(b"/")
     parts.reverse()
     links = 0
-    directory_wanted = path.endswith((b"/", b"/.", b"/.."))
+    directory_wanted = path.endswith(b"/")
     try:
         while parts:
             part = parts.pop()
-            if part in (b"", b"."):
+            if not part or (part == b".." and _same(at, root)):
                 continue
-            if part == b".." and _same(at, root):
-                continue
-            last = not any(rest not in (b"", b".") for rest in parts)
+            last = not any(parts)
             part = _own_name(call, at, part)
             below = os.open(part, _NOFOLLOW, dir_fd=at)
-            if os.fstat(below).st_mode & 0o170000 != 0o120000 or (last and not follow and not directory_wanted):
+            about = os.fstat(below)
+            if about.st_mode & _FORMAT != _LINK or (last and not follow and not directory_wanted):
                 os.close(at)
                 at = below
                 continue
-            links += 1
-            if links > _MOST_LINKS:
+            try:
+                links += 1
+                if links > _MOST_LINKS:
+                    raise OSError(_ELOOP, "Too many levels of symbolic links")
+                target = _magic_target(at, part)
+                if target is None:
+                    if last:
+                        _judge_link(at, about.st_uid)
+                    text = os.readlink(b"", dir_fd=below)
+            finally:
                 os.close(below)
-                raise OSError(_ELOOP, "Too many levels of symbolic links")
-            target = _magic_target(at, part)
             if target is not None:
-                os.close(below)
                 if not in_tree(target, os.getpid()):
                     raise OSError(_EACCES, "Permission denied")
                 through = os.open(part, O_PATH, dir_fd=at)
                 os.close(at)
                 at = through
                 continue
-            try:
-                text = os.readlink(b"", dir_fd=below)
-            finally:
-                os.close(below)
             if text.startswith(b"/"):
                 os.close(at)
+                at = -1  # should dup fail, there is nothing to close
                 at = os.dup(root)
+            directory_wanted = directory_wanted or (last and text.endswith(b"/"))
             parts.extend(reversed(text.split(b"/")))
-        if directory_wanted and os.fstat(at).st_mode & 0o170000 != 0o040000:
+        if directory_wanted and os.fstat(at).st_mode & _FORMAT != _DIRECTORY:
             raise OSError(_ENOTDIR, "Not a directory")
     except BaseException:
-        os.close(at)
+        if at >= 0:
+            os.close(at)
         raise
     return at
+
+
+def _judge_link(at: int, owner: int) -> None:
+    """fs.protected_symlinks: in a directory like /tmp, another user's link is not followed."""
+    about = os.fstat(at)
+    if about.st_mode & 0o1002 != 0o1002 or owner in (about.st_uid, os.geteuid()):
+        return
+    try:
+        with open("/proc/sys/fs/protected_symlinks", "rb") as file:
+            on = file.read(1) != b"0"
+    except OSError:
+        on = True
+    if on:
+        raise OSError(_EACCES, "Permission denied")
 
 
 def _same(one: int, other: int) -> bool:
@@ -138,12 +213,10 @@ def _same(one: int, other: int) -> bool:
 
 
 def _is_proc(fd: int) -> bool:
-    if not _proc_device:
-        try:
-            _proc_device.append(os.stat("/proc").st_dev)
-        except OSError:
-            _proc_device.append(-1)
-    return os.fstat(fd).st_dev == _proc_device[0]
+    about = bytearray(_STATFS)
+    if libc_syscall(_FSTATFS, fd, _Statfs.from_buffer(about)) < 0:
+        return True  # what cannot be asked is walked by hand
+    return int.from_bytes(about[:8], sys.byteorder) == _PROC_MAGIC
 
 
 def _own_name(call: "Call", at: int, part: bytes) -> bytes:

@@ -45,6 +45,16 @@ def _judge(supervisor: "Supervisor", call: "Call", number: int, one: bool) -> in
     A whole process group or user (`one` is false) may reach beyond the tree.
     """
     pid = number & 0xFFFFFFFF
+    if one and not _exists(pid):
+        raise OSError(3, "No such process")
     if not one or not paths.in_tree(pid, os.getpid()):
         supervisor.decide("processes", "task-outside", f"scheduling of {'process' if one else 'group'} {pid}", 1, call)
     return CONTINUE
+
+
+def _exists(pid: int) -> bool:
+    try:
+        os.stat(f"/proc/{pid}")
+    except OSError:
+        return False
+    return True
