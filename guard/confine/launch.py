@@ -308,7 +308,8 @@ class Launch:
     def _inherited(self) -> "tuple[int, ...]":
         """Every open descriptor above 2 but those that outlive the start."""
         ours = {keeper.fileno() for keeper in (self.spool, self.tmp) if keeper}
-        return tuple({int(name) for name in os.listdir("/proc/self/fd")} - {0, 1, 2} - ours)
+        listed = {int(name) for name in os.listdir("/proc/self/fd")} - {0, 1, 2} - ours
+        return tuple(fd for fd in listed if _is_open(fd))  # the list's own is among them, and its number free again
 
     def _record_finding(
         self, control: str, rule: str, verdict: str, severity: str, what: str, allow: str, pid: int, count: int
@@ -718,6 +719,14 @@ def _lower_limits(limits: "list[tuple[int, int]]") -> None:
         _, hard = resource.getrlimit(number)
         least = value if hard == resource.RLIM_INFINITY else min(value, hard)
         resource.setrlimit(number, (least, least))
+
+
+def _is_open(fd: int) -> bool:
+    try:
+        os.fstat(fd)
+    except OSError:
+        return False
+    return True
 
 
 def _can_listen() -> bool:

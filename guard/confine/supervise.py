@@ -109,10 +109,7 @@ def _let_go(inherited: "tuple[int, ...]", standard: int) -> None:
     for fd in range(standard):
         os.dup2(null, fd)
     for fd in (null, *inherited):
-        try:
-            os.close(fd)
-        except OSError:
-            continue  # whoever listed them had one open for the list itself
+        os.close(fd)
 
 
 # W ------------------------------------------------------------------------------------------------------
