@@ -35,6 +35,7 @@ _IPPROTO_IPV6, _IPV6_V6ONLY = 41, 26
 _STREAM, _DGRAM = _socket.SOCK_STREAM, _socket.SOCK_DGRAM
 _AF_UNSPEC = bytes(16)
 _DNS = 53
+_SHORTEST = 16  # sizeof(struct sockaddr_in)
 _FEW = 4096  # sockets remembered before those that are gone are sorted out
 _FRESH = 0.2  # seconds for which a datagram's destination stays judged
 
@@ -77,7 +78,7 @@ class Network:
             try:
                 address = Address(socket.family, raw)
             except ValueError:
-                raise OSError(_EINVAL, "Invalid argument") from None
+                raise _no_address(raw) from None
             inode = socket.inode()
             if self._unheard.get(inode) == raw:
                 # Before Linux 5.19 a signal takes a caller away although its call is done; this is it again.
@@ -212,7 +213,7 @@ class Network:
             try:
                 address = Address(socket.family, raw)
             except ValueError:
-                raise OSError(_EAFNOSUPPORT, "Address family not supported by protocol") from None
+                raise _no_address(raw) from None
             address = Address(socket.family, self._as_rewritten(socket, address))
             own = self.judge(supervisor, call, address, socket, "connect")
             if socket.type != _STREAM:
@@ -321,6 +322,13 @@ class Network:
                 self._fresh.clear()
             self._fresh[key] = now + _FRESH
         return not others
+
+
+def _no_address(raw: bytes) -> OSError:
+    """What the kernel says to bytes that are none."""
+    if len(raw) < _SHORTEST:
+        return OSError(_EINVAL, "Invalid argument")
+    return OSError(_EAFNOSUPPORT, "Address family not supported by protocol")
 
 
 def _receivers(found: "list[diag.Receiver]", host: bytes) -> "list[diag.Receiver]":

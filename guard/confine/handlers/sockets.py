@@ -28,7 +28,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-_EACCES, _ECONNREFUSED, _EINVAL, _ENAMETOOLONG = 13, 111, 22, 36
+_EPERM, _EACCES, _ENAMETOOLONG, _ECONNREFUSED = 1, 13, 36, 111
 _AF_UNIX = _socket.AF_UNIX
 _MOST_PATH = 108  # sizeof(sun_path)
 _CLONE_FS = 0x200
@@ -124,7 +124,8 @@ class UnixSockets:
     def _judge_abstract(self, supervisor: "Supervisor", call: "Call", raw: bytes) -> None:
         if self._whose(lambda name, inode, device: name == raw[2:]) == _FOREIGN:
             name = raw[3:].decode("utf-8", "replace")
-            supervisor.decide("unix-sockets", "unix-abstract", f"abstract socket @{name}", _EACCES, call)
+            # EPERM, as from Landlock, whose scope would refuse it without a supervisor
+            supervisor.decide("unix-sockets", "unix-abstract", f"abstract socket @{name}", _EPERM, call)
 
     def _open(self, supervisor: "Supervisor", call: "Call", raw: bytes) -> int:
         """Open the socket's file, if the tree may connect to it."""

@@ -164,40 +164,46 @@ class Waiters:
 def interrupted(pid: int) -> int:
     """What a caller must be answered because a signal waits for it; 0 for none.
 
-    ERESTARTSYS must meet a signal, or it would reach the program: so only where no other thread can take
-    that signal first. Where one can, EINTR.
+    ERESTARTSYS must meet the flag that a signal has set on this thread (TIF_SIGPENDING), or it would reach the
+    program. A thread that is being answered does not clear it. It is set for a signal sent to the thread, and
+    for one sent to the process where this is its main thread: the kernel wakes that one first
+    (complete_signal). Of another thread it is not known, and where the main thread leaves the signal to
+    others, this one is told EINTR.
 
     Raises:
         Gone: the caller has ended.
     """
+    masks = _masks(pid)
+    heard = ~(masks[b"SigBlk"] | masks[b"SigIgn"])
+    group = masks[b"Tgid"]
+    if masks[b"SigPnd"] & heard or (masks[b"ShdPnd"] & heard and group == pid):
+        return ERESTARTSYS
+    if masks[b"Threads"] == 1:
+        return 0
+    if masks[b"ShdPnd"] & heard & _masks(group)[b"SigBlk"]:
+        return EINTR
+    return ERESTARTSYS if _stops(pid, group) else 0  # a stop sets the flag on every thread
+
+
+def _masks(pid: int) -> "dict[bytes, int]":
+    """The signals of a thread, its process and its process's threads, from /proc/PID/status."""
     try:
         with open(f"/proc/{pid}/status", "rb") as file:
             text = file.read()
     except OSError:
         raise Gone from None
-    masks = {}
-    for name in (b"SigPnd", b"ShdPnd", b"SigBlk", b"SigIgn", b"Threads"):
+    found = {}
+    for name in (b"Tgid", b"Threads", b"SigPnd", b"ShdPnd", b"SigBlk", b"SigIgn"):
         at = text.index(b"\n" + name + b":\t") + len(name) + 3
-        masks[name] = int(text[at : text.index(b"\n", at)], 10 if name == b"Threads" else 16)
-    heard = ~(masks[b"SigBlk"] | masks[b"SigIgn"])
-    if masks[b"SigPnd"] & heard:
-        return ERESTARTSYS
-    if masks[b"ShdPnd"] & heard:
-        return ERESTARTSYS if masks[b"Threads"] == 1 else EINTR
-    if masks[b"Threads"] > 1 and _stopped_beside(pid):
-        return ERESTARTSYS  # a stop of the whole process waits for this thread
-    return 0
+        found[name] = int(text[at : text.index(b"\n", at)], 16 if name.startswith((b"Sig", b"Shd")) else 10)
+    return found
 
 
-def _stopped_beside(pid: int) -> bool:
-    """Whether the main thread of the caller's process, another one, has stopped."""
+def _stops(pid: int, group: int) -> bool:
+    """Whether the process has been stopped, but for this thread: another one shows it."""
     try:
-        with open(f"/proc/{pid}/status", "rb") as file:
-            group = int(file.read().partition(b"\nTgid:\t")[2].split(b"\n", 1)[0])
-        if group == pid:
-            names = os.listdir(f"/proc/{pid}/task")
-            group = next((int(name) for name in names if int(name) != pid), pid)
-        with open(f"/proc/{group}/stat", "rb") as file:
+        other = group if group != pid else next(int(name) for name in os.listdir(f"/proc/{pid}/task") if int(name) != pid)
+        with open(f"/proc/{other}/stat", "rb") as file:
             return file.read().rpartition(b") ")[2][:1] == b"T"
-    except (OSError, ValueError):
+    except (OSError, ValueError, StopIteration):
         return False
