@@ -47,6 +47,7 @@ def fchmod(supervisor: "Supervisor", call: "Call") -> int:
     """fchmod(descriptor, mode)."""
     fd = call.descriptor(call.args[0])
     try:
+        paths.refuse_path_only(fd)
         mode = judge(supervisor, call, fd, call.args[1])
         call.check()
         os.chmod(fd, mode)

@@ -6,6 +6,7 @@ Landlock would not let the caller follow another's, and the supervisor must not 
 """
 
 import _ctypes
+import fcntl
 import posix as os
 import sys
 
@@ -16,7 +17,7 @@ AT_FDCWD = 0xFFFFFF9C
 _MOST_LINKS = 40  # as the kernel: ELOOP after that
 _PROC_ROOT_INODE = 1
 _NOFOLLOW = O_PATH | os.O_NOFOLLOW
-_EPERM, _ENOENT, _EAGAIN, _EACCES, _ENOTDIR, _ENOSYS, _ELOOP = 1, 2, 11, 13, 20, 38, 40
+_EPERM, _ENOENT, _EBADF, _EAGAIN, _EACCES, _ENOTDIR, _ENOSYS, _ELOOP = 1, 2, 9, 11, 13, 20, 38, 40
 _FORMAT, _DIRECTORY, _LINK = 0o170000, 0o040000, 0o120000
 
 # openat2: the flags, no mode, RESOLVE_NO_MAGICLINKS.
@@ -237,6 +238,12 @@ def _magic_target(at: int, part: bytes) -> "int | None":
     if place[-1] in ("fd", "map_files", "ns") or part in (b"root", b"cwd", b"exe"):
         return int(place[2])
     return None
+
+
+def refuse_path_only(fd: int) -> None:
+    """Raise EBADF for a descriptor that only names a file (O_PATH), as calls by descriptor do."""
+    if fcntl.fcntl(fd, fcntl.F_GETFL) & os.O_PATH:
+        raise OSError(_EBADF, "Bad file descriptor")
 
 
 def real(fd: int) -> str:
