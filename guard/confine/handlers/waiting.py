@@ -202,7 +202,8 @@ def _masks(pid: int) -> "dict[bytes, int]":
 def _stops(pid: int, group: int) -> bool:
     """Whether the process has been stopped, but for this thread: another one shows it."""
     try:
-        other = group if group != pid else next(int(name) for name in os.listdir(f"/proc/{pid}/task") if int(name) != pid)
+        threads = (int(name) for name in os.listdir(f"/proc/{pid}/task"))
+        other = group if group != pid else next(thread for thread in threads if thread != pid)
         with open(f"/proc/{other}/stat", "rb") as file:
             return file.read().rpartition(b") ")[2][:1] == b"T"
     except (OSError, ValueError, StopIteration):
