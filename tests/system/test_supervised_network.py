@@ -70,7 +70,9 @@ def outside(stage: Stage, code: str, *args: object, **more: Any) -> Any:
 
 def both(stage: Stage, code: str, *args: object, **more: Any) -> tuple[Any, Any]:
     """What the same program sees under guard, and without."""
-    return inside(stage, code, *args, **more), outside(stage, code, *args)
+    confined = inside(stage, code, *args, **more)
+    more.pop("policy", None)
+    return confined, outside(stage, code, *args, **more)
 
 
 @pytest.fixture(scope="module")
