@@ -21,6 +21,7 @@ from guard.confine import launch, places
 from guard.confine.explain import ACTS, DENIED, Answer, Answers, Here, Session, UnfitError, judge
 from guard.confine.explain.allow import DAYS, Remedy, remedy
 from guard.confine.explain.network import name_servers
+from guard.confine.explain.session import KERNEL, ORDINARY
 from guard.errors import EXIT_FOUND, ControlError, GuardError, PolicyError, UsageError
 from guard.kernel import landlock
 from guard.policy.assign import Config, is_managed
@@ -34,6 +35,7 @@ from guard.policy.status import Host
 
 app = typer.Typer()
 _WIDTH = 79
+_MOST_SHOWN = 46
 
 
 @app.command(context_settings={"ignore_unknown_options": True})
@@ -194,6 +196,7 @@ def _remedy(session: Session, ask: Answers, answer: Answer, where: Places) -> Re
         [(overlay, settings) for _, _, overlay, settings in overlays],
         library.filled(site.floor) if site else {},
         is_managed(where.config) or is_managed(config.floor_dir),
+        library.named(session.effective.name) is not None,
         datetime.datetime.now(datetime.UTC).date() + datetime.timedelta(days=DAYS),
     )
 
@@ -206,10 +209,11 @@ def text(act: str, words: list[str], answer: Answer, found: Remedy, session: Ses
     out = [_shortened(f"{answer.verdict}: {act} {' '.join(map(printable, words))}")]
     rows = [("why", answer.why)]
     if answer.entry is not None:
-        shown = _shortened(printable(f"{answer.entry.key} {answer.entry.value}".strip()), 46)
+        shown = printable(f"{answer.entry.key} {answer.entry.value}".strip())
+        shown = shown if len(shown) <= _MOST_SHOWN else f"{shown[: _MOST_SHOWN - 1]}…"
         rows.append(("rule", f"{shown} ({short(answer.entry.origin)})"))
     if answer.layer:
-        rows.append(("by", f"the {answer.layer}" if answer.layer[0].islower() else answer.layer))
+        rows.append(("by", answer.layer if answer.layer == KERNEL else f"the {answer.layer}"))
     if answer.unseen:
         rows.append(("but", answer.unseen))
     if answer.verdict == DENIED:
@@ -223,16 +227,17 @@ def text(act: str, words: list[str], answer: Answer, found: Remedy, session: Ses
 
 
 def _allow(answer: Answer, found: Remedy, session: Session) -> str:
-    managed = bool(session.effective.site.file)
     if found.overlay:
-        who = "an administrator adds it to your row of assign.toml" if managed else "add it to a policy of yours"
+        who = "an administrator adds it to your row of assign.toml" if found.managed else "add it to a policy of yours"
         own = found.overlay in HARNESSES and found.overlay != session.effective.harness
         return f"the overlay {found.overlay}" + (" comes with that harness" if own else f"; {who}")
     if found.text:
-        return "an exception by the administrator:" if managed else "a policy of your own, with a reason:"
-    if answer.layer == "file system":
-        return "not guard's to give; see the modes of the file"
-    return "nothing that an overlay or one exception opens; work without it"
+        return "an exception by the administrator:" if found.managed else "a policy of your own, with a reason:"
+    if answer.layer == ORDINARY:
+        return "not guard's to give"
+    if found.danger:
+        return f"not proposed: {found.danger}"
+    return "no overlay and no one exception; let a person do it outside"
 
 
 def _shortened(line: str, width: int = _WIDTH) -> str:
@@ -262,7 +267,7 @@ def document(act: str, words: list[str], answer: Answer, found: Remedy, session:
         "layers": {"landlock": session.domain, "filter": bool(session.rules), "mask": session.masked,
                    "supervisor": session.supervised},
         "inside": session.here.inside,
-        "allow": {"overlay": found.overlay, "opens": found.opens, "text": found.text},
+        "allow": {"overlay": found.overlay, "opens": found.opens, "text": found.text, "danger": found.danger},
     }  # fmt: skip
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from guard.confine.explain import files, network
 from guard.confine.explain.answer import ALLOWED, DENIED, OBSERVED, REWRITTEN, Answer, UnfitError
-from guard.confine.explain.session import Entry, Here, Session
+from guard.confine.explain.session import ORDINARY, Entry, Here, Session
 from guard.confine.handlers.addresses import Address
 
 __all__ = [
@@ -75,7 +75,7 @@ def judge(session: Session, answers: Answers) -> list[Answer]:
 
 
 def _observed(session: Session, real: Answer, strict: Answer) -> Answer:
-    if real.verdict != ALLOWED or strict.verdict not in (DENIED, REWRITTEN) or strict.layer == "file system":
+    if real.verdict != ALLOWED or strict.verdict not in (DENIED, REWRITTEN) or strict.layer == ORDINARY:
         return real
     if session.modes.get(strict.control) == "off":
         return real

@@ -10,7 +10,8 @@ from guard.confine.explain.answer import DENIED, Answer
 from guard.confine.explain.session import Session
 from guard.policy import layers
 from guard.policy.canonical import origins_of, values_of
-from guard.policy.keys import KEYS, TABLES
+from guard.policy.dangers import DANGERS
+from guard.policy.keys import KEYS, TABLES, Tighten
 from guard.policy.load import known_variables
 from guard.policy.model import DEFAULT_ORIGIN, Effective, Item, Policy, Setting, quote
 from guard.policy.source import parse_document
@@ -28,11 +29,15 @@ class Remedy:
         overlay: the name of one that ships, "" for none.
         opens: what that overlay opens besides.
         text: TOML of an exception or of a policy of one's own, "" for none.
+        danger: why nothing is proposed although something would open it.
+        managed: whether the site's files decide: then only they can widen anything.
     """
 
     overlay: str = ""
     opens: str = ""
     text: str = ""
+    danger: str = ""
+    managed: bool = False
 
 
 def settings_of(effective: Effective) -> dict[str, Setting]:
@@ -59,6 +64,7 @@ def remedy(
     overlays: Iterable[tuple[Policy, Mapping[str, Setting]]],
     floor: Mapping[str, Setting],
     managed: bool,
+    named: bool,
     until: datetime.date,
 ) -> Remedy:
     """Look for what would allow an act.
@@ -70,6 +76,7 @@ def remedy(
         overlays: each with its settings, the ones to name first first.
         floor: the site's own bounds, which no overlay passes; empty without a site.
         managed: whether the site's files decide, so that only they can widen anything.
+        named: whether the policy can be extended by its name.
         until: when a proposed exception ends.
     """
     present = settings_of(session.effective)
@@ -84,13 +91,36 @@ def remedy(
         if floor:
             settings = layers.tighten(settings, floor, [])
         if session.modes[denied.control] == "enforce" and _still(settings, present, denied.control) and opens(settings):
-            return Remedy(overlay.name, overlay.opens)
+            return Remedy(overlay.name, overlay.opens, managed=managed)
     if not denied.widen:
-        return Remedy()
-    text = exception(denied, session.here.user, until) if managed else own_policy(denied, session.effective.name)
+        return Remedy(managed=managed)
+    if not managed and any(KEYS[key].tighten is Tighten.UNION for key in denied.widen):
+        return Remedy()  # a policy of one's own adds refusals, and takes none away
+    danger = _danger(denied.widen)
+    if danger:
+        return Remedy(danger=danger, managed=managed)
+    text = (
+        exception(denied, session.here.user, until)
+        if managed
+        else own_policy(denied, session.effective.name if named else "")
+    )
     widen = _parsed(text, denied.widen)
     settings = layers.exempt(present, widen, []) if managed else layers.extend(present, widen)
-    return Remedy(text=text) if opens(settings) else Remedy()
+    return Remedy(text=text if opens(settings) else "", managed=managed)
+
+
+def _danger(widen: Mapping[str, object]) -> str:
+    """Why lint would warn of such a grant, "" if it would not."""
+    return next(
+        (
+            danger.why
+            for key, values in widen.items()
+            for value in (values if isinstance(values, list) else ())
+            for danger in DANGERS
+            if key in danger.keys and isinstance(value, str) and danger.meets(value)
+        ),
+        "",
+    )
 
 
 def _still(settings: Mapping[str, Setting], present: Mapping[str, Setting], control: str) -> bool:
@@ -115,8 +145,13 @@ def exception(denied: Answer, user: str, until: datetime.date) -> str:
 
 
 def own_policy(denied: Answer, name: str) -> str:
-    """Write a policy of the user's own that widens: where no site decides, that is who decides."""
-    lines = ["schema = 1", 'name = "mine"', f"extends = {quote(name)}", 'reason = "REASON"']
+    """Write a policy of the user's own that widens: where no site decides, that is who decides.
+
+    Args:
+        denied: the answer.
+        name: what it extends; "" for lines to add to the policy itself.
+    """
+    lines = ["schema = 1", 'name = "mine"', f"extends = {quote(name)}", 'reason = "REASON"'] if name else []
     for table in TABLES:
         keys = [key for key in denied.widen if key.startswith(f"{table}.")]
         if keys:

@@ -7,7 +7,7 @@ import re
 import stat
 
 from guard.confine import places
-from guard.confine.explain.answer import ALLOWED, DENIED, OBSERVED, REWRITTEN, Answer, UnfitError
+from guard.confine.explain.answer import ALLOWED, DENIED, REWRITTEN, Answer, UnfitError
 from guard.confine.explain.session import FILTER, KERNEL, MASKED, ORDINARY, SHARED, SUPERVISOR, Entry, Session
 from guard.kernel import landlock
 from guard.policy import filter as filters
@@ -94,13 +94,13 @@ def _judge(session: Session, real: str, target: str, need: int, mode: int, key: 
         return Answer(DENIED, "files", why, MASKED, grants, real=real)
     refused = need & session.handled & ~session.rights(target)
     if session.files and session.hidden(real):
-        widen = _widen(session, real, key, denies)
-        return Answer(DENIED, "files", "the policy denies this place", MASKED, denies, "", widen, real)
+        more = widen(session, real, key, denies)
+        return Answer(DENIED, "files", "the policy denies this place", MASKED, denies, "", more, real)
     if refused:
         return _refused(session, real, target, key, denies, protects)
     if writes and session.shielded(real):
         why = "the policy protects it: it may be read, not written"
-        return Answer(DENIED, "files", why, MASKED, protects, "", _widen(session, real, key, protects), real)
+        return Answer(DENIED, "files", why, MASKED, protects, "", widen(session, real, key, protects), real)
     ordinary = _ordinary(target, mode)
     if ordinary:
         return Answer(DENIED, "files", f"guard allows it; {ordinary}", ORDINARY, grants, real=real)
@@ -141,7 +141,7 @@ def _refused(
 ) -> Answer:
     writes = key == "files.write"
     deciding = denies or (protects if writes else None)
-    unseen = "" if session.masked else "it can still be seen to exist (stat)"
+    unseen = "it can still be seen to exist (stat)" if denies and not session.masked else ""
     if denies:
         why = "the policy denies this place"
     elif deciding:
@@ -157,20 +157,37 @@ def _refused(
                 why += ": not the list"
             else:
                 why += ", and this one was not there at the start"
-            return Answer(DENIED, "files", why, KERNEL, granted, unseen, _widen(session, real, key, None), real)
+            return Answer(DENIED, "files", why, KERNEL, granted, unseen, widen(session, real, key, None), real)
         why = "the policy grants reading here, not writing" if granted else "the policy grants nothing here"
         deciding = session.setting(key)
-    return Answer(DENIED, "files", why, KERNEL, deciding, unseen, _widen(session, real, key, deciding), real)
+    return Answer(DENIED, "files", why, KERNEL, deciding, unseen, widen(session, real, key, deciding), real)
 
 
-def _widen(session: Session, real: str, key: str, deciding: Entry | None) -> dict[str, object]:
-    home = session.here.home
-    named = "{home}" + real[len(home) :] if home and places.is_below(real, home) else real
+def widen(session: Session, real: str, key: str, deciding: Entry | None) -> dict[str, object]:
+    """Return what an exception would have to widen: the grant that is missing, and the refusal that stands.
+
+    Args:
+        session: the one that denies.
+        real: the path.
+        key: what grants it.
+        deciding: the entry that refuses it.
+    """
     found: dict[str, object] = {}
     if deciding and deciding.key in ("files.deny", "files.protect"):
         found[deciding.key] = [deciding.value]
-    granted = session.entry(key, real) or (key == "files.read" and session.entry("files.write", real))
-    return found if granted else {**found, key: [named]}
+    if session.entry(key, real) or (key == "files.read" and session.entry("files.write", real)):
+        return found
+    # What is not there cannot be granted: the directory it would be made in is.
+    place = real if os.path.lexists(real) else os.path.dirname(real)
+    if not os.path.lexists(place) or place in ("/", *session.here.homes):
+        return {}
+    return {**found, key: [pattern(session, place)]}
+
+
+def pattern(session: Session, real: str) -> str:
+    """Write a path as a policy would: below the home by variable."""
+    home = session.here.home
+    return "{home}" + real[len(home) :] if home and places.is_below(real, home) else real
 
 
 def _ordinary(target: str, mode: int) -> str:
@@ -242,22 +259,23 @@ def chmod(session: Session, mode: str, path: str) -> Answer:
 
 
 def _by_supervisor(session: Session, wanted: int, real: str) -> Answer:
+    more: dict[str, object]
     outside = not session.may_write(real)
     if outside and session.modes["metadata"] == "enforce":
-        widen = _widen(session, real, "files.write", None)
+        more = widen(session, real, "files.write", None)
         why = "it lies outside the places that the session may write"
-        return Answer(DENIED, "metadata", why, SUPERVISOR, session.setting("files.write"), "", widen, real)
+        return Answer(DENIED, "metadata", why, SUPERVISOR, session.setting("files.write"), "", more, real)
     if _sets_id(wanted, real) and session.modes["setuid"] == "enforce":
         why = "a set-id program runs as its owner for everybody"
-        widen = {"modes.setuid": "observe"}
-        return Answer(DENIED, "setuid", why, SUPERVISOR, session.setting("modes.setuid"), "", widen, real)
+        more = {"modes.setuid": "observe"}
+        return Answer(DENIED, "setuid", why, SUPERVISOR, session.setting("modes.setuid"), "", more, real)
     if wanted & 0o2 and session.modes["world-writable"] == "enforce":
         setting = session.setting("modes.world_writable")
         if setting.value == "strip":
             why = f"done as {wanted & ~0o2:04o}: everybody could write otherwise"
             return Answer(REWRITTEN, "world-writable", why, SUPERVISOR, setting, real=real)
-        why, widen = "everybody could write it", {"modes.world_writable": "observe"}
-        return Answer(DENIED, "world-writable", why, SUPERVISOR, setting, "", widen, real)
+        why, more = "everybody could write it", {"modes.world_writable": "observe"}
+        return Answer(DENIED, "world-writable", why, SUPERVISOR, setting, "", more, real)
     return Answer(ALLOWED, "metadata", "the policy allows this mode", real=real)
 
 
@@ -278,8 +296,8 @@ def _by_filter(session: Session, wanted: int, real: str) -> Answer:
     if rule.action == NOTHING:
         why = "answered as done, and the mode stays: without a supervisor it cannot be done in part"
         return Answer(REWRITTEN, control, why, FILTER, session.setting(rule.key), real=real)
-    widen = {rule.key: "observe"}
-    return Answer(DENIED, control, rule.reason, FILTER, session.setting(rule.key), "", widen, real)
+    more: dict[str, object] = {rule.key: "observe"}
+    return Answer(DENIED, control, rule.reason, FILTER, session.setting(rule.key), "", more, real)
 
 
 _CLAUSE = re.compile(r"([ugoa]*)([+=-])([rwxXst]*)")
@@ -317,4 +335,4 @@ def new_mode(text: str, present: int) -> int:
     return mode
 
 
-__all__ = ["OBSERVED", "chmod", "execute", "new_mode", "read", "write"]
+__all__ = ["chmod", "execute", "new_mode", "pattern", "read", "widen", "write"]

@@ -5,14 +5,16 @@ from __future__ import annotations
 import os
 import re
 import socket
+import stat
 import struct
 import threading
 
-from guard.confine import places
 from guard.confine.explain.answer import ALLOWED, DENIED, REWRITTEN, Answer, UnfitError
-from guard.confine.explain.files import _widen
+from guard.confine.explain.files import pattern, widen
 from guard.confine.explain.session import KERNEL, MASKED, ORDINARY, SUPERVISOR, Entry, Session
 from guard.confine.handlers.addresses import Address
+from guard.confine.handlers.names import servers
+from guard.kernel import diag
 from guard.policy.model import BindAllow, ConnectRule
 from guard.policy.status import bind_ports, connect_ports
 
@@ -68,20 +70,31 @@ def _looked_up(host: str) -> list[tuple[int, str]]:
 
 
 def name_servers(file: str = "/etc/resolv.conf") -> frozenset[bytes]:
-    """Return the addresses of the servers that resolv.conf(5) names; the local one where it names none."""
+    """Return the addresses of the servers that resolv.conf(5) names."""
     try:
-        with open(file, encoding="ascii", errors="replace") as lines:
-            words = [line.split() for line in lines]
+        with open(file, "rb") as stream:
+            return servers(stream.read(1 << 16))
     except OSError:
-        words = []
-    found = set()
-    for name in (each[1].partition("%")[0] for each in words if len(each) > 1 and each[0] == "nameserver"):
-        for family in (socket.AF_INET, socket.AF_INET6):
+        return servers(b"")
+
+
+def _own(session: Session, inode: int) -> bool:
+    """Whether a socket is the session's: inside one, /proc shows descriptors of its own processes alone."""
+    if not session.here.inside:
+        return False
+    wanted = f"socket:[{inode}]"
+    for process in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            held = os.listdir(f"/proc/{process}/fd")
+        except OSError:
+            continue
+        for fd in held:
             try:
-                found.add(socket.inet_pton(family, name))
+                if os.readlink(f"/proc/{process}/fd/{fd}") == wanted:
+                    return True
             except OSError:
                 continue
-    return frozenset(found or {b"\x7f\0\0\1", bytes(15) + b"\1"})
+    return False
 
 
 # bind ---------------------------------------------------------------------------------------------------
@@ -120,19 +133,35 @@ def _bind_supervised(session: Session, address: Address) -> Answer:
     for entry in session.effective.bind_allow():
         if not any(low <= address.port <= high for low, high in entry.ports):
             continue
-        if not address.is_in(entry.addr) and not (entry.addr == "any" and address.is_wildcard()):
+        host = _within(address, entry.addr)
+        if host is None:
             continue
         if not entry.exec:
-            why = "an entry of bind_allow has this address and port"
-            return Answer(ALLOWED, "bind", why, entry=session.setting("network.bind_allow", entry))
+            found = session.setting("network.bind_allow", entry)
+            if host:
+                return Answer(REWRITTEN, "bind", f"bound to {host} instead of every address", SUPERVISOR, found)
+            return Answer(ALLOWED, "bind", "an entry of bind_allow has this address and port", entry=found)
         others.append(entry)
     unseen = f"except for {others[0].exec}, by bind_allow" if others else ""
     if word == "loopback" and address.is_wildcard():
-        four = address.v4() is not None
-        why = f"bound to {'127.0.0.1' if four else '::1'} instead of every address"
+        why = "bound to loopback instead of every address"
         return Answer(REWRITTEN, "bind", why, SUPERVISOR, setting, unseen)
     why = "only loopback may be bound" if word == "loopback" else "nothing may be bound"
     return Answer(DENIED, "bind", why, SUPERVISOR, setting, unseen, _bind_widen(address))
+
+
+def _within(address: Address, network: str) -> str | None:
+    """Return "" where an address lies in a network, one of the host's where a wildcard is cut down to it, else None."""
+    if network == "any" or (address.is_in(network) and not address.is_wildcard()):
+        return ""
+    for host in diag.local_addresses() if address.is_wildcard() else ():
+        try:
+            cut = Address(address.family, address.to_host(host))
+        except ValueError:
+            continue
+        if cut.is_in(network):
+            return str(cut).rpartition(":")[0]
+    return None
 
 
 def _bind_widen(address: Address) -> dict[str, object]:
@@ -194,7 +223,7 @@ def _left_out(rule: ConnectRule, address: Address) -> str:
 
 
 def _connect_supervised(session: Session, address: Address) -> Answer:
-    if address.port == _DNS and (address.v4() or address.host) in session.here.name_servers:
+    if address.port == _DNS and address.destination() in session.here.name_servers:
         return Answer(ALLOWED, "connect", "it is a name server of this host")
     deciding: Entry = session.setting("network.connect")
     why = "no rule of network.connect has this port"
@@ -206,10 +235,29 @@ def _connect_supervised(session: Session, address: Address) -> Answer:
         if not left_out:
             return Answer(ALLOWED, "connect", "a rule of network.connect has this address and port", entry=found)
         deciding, why = found, f"the rule for this port leaves out {left_out}"
-    unseen = "open to the session if it listens there itself" if _local(address) else ""
-    to = "loopback" if _local(address) else _network(address)
-    widen: dict[str, object] = {"network.connect": [{"ports": [address.port], "to": to}]} if address.port else {}
-    return Answer(DENIED, "connect", why, SUPERVISOR, deciding, unseen, widen)
+    unseen, to = "", _network(address)
+    if _local(address):
+        unseen, to = "open to the session where it listens itself", "loopback"
+        if not _others(session, address):
+            why = "of loopback, what the session serves is open to it; nobody else listens there"
+            return Answer(ALLOWED, "connect", why, entry=deciding)
+    return Answer(DENIED, "connect", why, SUPERVISOR, deciding, unseen, _connect_widen(address, to))
+
+
+def _others(session: Session, address: Address) -> bool:
+    """Whether somebody outside of the session would answer at a loopback address."""
+    host = address.destination()
+    found = diag.bound(socket.SOCK_STREAM, address.port) if address.port else []
+    exact = [one for one in found if one[0] == host]
+    # The exact address, else the wildcards; :: may serve IPv4 as well.
+    wild = [one for one in found if not one[0].strip(b"\0") and (len(one[0]) == 16 or len(host) == 4)]
+    return any(not _own(session, one[1]) for one in exact or wild)
+
+
+def _connect_widen(address: Address, to: str) -> dict[str, object]:
+    if not address.port or address.is_link_local() or address.is_metadata():
+        return {}  # nobody's business
+    return {"network.connect": [{"ports": [address.port], "to": to}]}
 
 
 def _connect_by_port(session: Session, address: Address) -> Answer:
@@ -221,9 +269,8 @@ def _connect_by_port(session: Session, address: Address) -> Answer:
             unseen = "NOT HELD here: the rule's addresses need the supervisor" if narrow else ""
             found = session.setting("network.connect", rule)
             return Answer(ALLOWED, "connect", "a rule of network.connect has this port", "", found, unseen)
-    widen: dict[str, object] = {"network.connect": [{"ports": [address.port], "to": "any"}]} if address.port else {}
-    why = "no rule of network.connect has this port"
-    return Answer(DENIED, "connect", why, KERNEL, session.setting("network.connect"), "", widen)
+    why, more = "no rule of network.connect has this port", _connect_widen(address, "any")
+    return Answer(DENIED, "connect", why, KERNEL, session.setting("network.connect"), "", more)
 
 
 # unix ---------------------------------------------------------------------------------------------------
@@ -238,28 +285,61 @@ def unix(session: Session, path: str) -> Answer:
     real = os.path.realpath(path)
     if session.files and session.hidden(real):
         denies = session.entry("files.deny", real)
-        widen = _widen(session, real, "files.read", denies)
-        return Answer(DENIED, "files", "the policy denies this place", MASKED, denies, "", widen, real)
+        more = widen(session, real, "files.read", denies)
+        return Answer(DENIED, "files", "the policy denies this place", MASKED, denies, "", more, real)
     named = session.entry("unix.allow", real)
     on = session.modes["unix-sockets"] == "enforce"
-    if on and "connect" in session.calls and not named and not session.may_write(real):
-        unseen = "its name and what may be read beside it are not hidden" if not session.masked else ""
-        why = "unix.allow does not name it, and the session could not have made it"
-        setting, widen = session.setting("unix.allow"), {"unix.allow": [_pattern(session, real)]}
-        return Answer(DENIED, "unix-sockets", why, SUPERVISOR, setting, unseen, widen, real)
+    if on and "connect" in session.calls and not named:
+        refused = _foreign(session, real)
+        if refused:
+            unseen = "it can still be seen to exist (stat)" if not session.masked else ""
+            setting, more = session.setting("unix.allow"), {"unix.allow": [pattern(session, real)]}
+            return Answer(DENIED, "unix-sockets", refused, SUPERVISOR, setting, unseen, more, real)
     if os.path.lexists(real) and not os.access(real, os.W_OK):
         return Answer(DENIED, "unix-sockets", "guard allows it; its mode does not", ORDINARY, named, real=real)
     if not on:
         why = f"the control unix-sockets is {session.modes['unix-sockets']}"
         return Answer(ALLOWED, "unix-sockets", why, entry=session.setting("controls.unix_sockets"), real=real)
-    unseen = _FREE if not named and "connect" not in session.calls and not session.may_write(real) else ""
-    why = "unix.allow names it" if named else "it lies in a writable place" if not unseen else "nothing holds it here"
+    unseen = _FREE if not named and "connect" not in session.calls else ""
+    why = "unix.allow names it" if named else "only the session itself can listen there"
+    why = "nothing holds it here" if unseen else why
     return Answer(ALLOWED, "unix-sockets", why, "", named, unseen, real=real)
 
 
-def _pattern(session: Session, real: str) -> str:
-    home = session.here.home
-    return "{home}" + real[len(home) :] if home and places.is_below(real, home) else real
+def _foreign(session: Session, real: str) -> str:
+    """Why the supervisor refuses a socket that no policy names, "" if it does not."""
+    outside = "" if session.may_write(real) else "unix.allow does not name it, and the session could not have made it"
+    try:
+        about = os.stat(real)
+    except OSError:
+        return outside  # there is nothing yet: what the session makes there is its own
+    if not stat.S_ISSOCK(about.st_mode):
+        return outside
+    listeners = _listeners(session, real, about)
+    if not listeners:
+        return outside
+    mine = all(_own(session, inode) for inode in listeners)
+    return "" if mine else "unix.allow does not name it, and somebody outside listens there"
+
+
+def _listeners(session: Session, real: str, about: os.stat_result) -> list[int]:
+    """Return the sockets that are bound to a file; inside a session by name, for no more can be seen there."""
+    if not session.here.inside:
+        device = about.st_dev >> 8 & 0xFFF
+        number = device << 20 | about.st_dev & 0xFF | about.st_dev >> 12 & 0xFFF00
+        return [
+            inode
+            for inode, _, file, where in diag.unix_sockets()
+            if file == about.st_ino & 0xFFFFFFFF and (not device or where == number)
+        ]
+    return [inode for inode, name in _named() if os.path.join(os.path.dirname(real), name) == real]
+
+
+def _named() -> list[tuple[int, str]]:
+    """Return (inode, name) of every unix socket that has one (proc(5), net/unix)."""
+    with open("/proc/net/unix", encoding="utf-8", errors="surrogateescape") as table:
+        rows = [line.rstrip("\n").split(maxsplit=7) for line in table][1:]
+    return [(int(row[6]), row[7]) for row in rows if len(row) == 8]
 
 
 def _abstract(session: Session, name: str) -> Answer:
@@ -271,6 +351,10 @@ def _abstract(session: Session, name: str) -> Answer:
     if not layer:
         unseen = "" if setting.value == "allow" else "NOT HELD here: this kernel does not tell abstract sockets apart"
         return Answer(ALLOWED, "unix-sockets", "nothing holds it here", "", setting, unseen, real=name)
+    others = [inode for inode, each in _named() if each == name and not _own(session, inode)]
+    if not others:
+        why = "of abstract sockets the session has its own; nobody else listens there"
+        return Answer(ALLOWED, "unix-sockets", why, entry=setting, real=name)
     unseen = "one that the session made itself is open to it"
-    widen = {"unix.abstract": "allow"}
-    return Answer(DENIED, "unix-sockets", "a socket made outside of the session", layer, setting, unseen, widen, name)
+    more = {"unix.abstract": "allow"}
+    return Answer(DENIED, "unix-sockets", "a socket made outside of the session", layer, setting, unseen, more, name)

@@ -13,7 +13,7 @@ from guard.policy.model import Effective, Origin
 from guard.policy.refusals import Rule
 from guard.policy.status import NEWEST_ABI, Host, asked, control_modes
 
-MASKED, KERNEL, FILTER, SUPERVISOR, ORDINARY = "mask", "Landlock", "seccomp filter", "supervisor", "file system"
+MASKED, KERNEL, FILTER, SUPERVISOR, ORDINARY = "mask", "Landlock", "seccomp filter", "supervisor", "host"
 """Layers, as answers name them; the last is the host's own, without guard."""
 
 SHARED = "/dev/shm"  # noqa: S108 - the kernel's place for shared memory
@@ -191,7 +191,9 @@ class Session:
         if text in origins:
             return Entry(key, text, origins[text])
         shown = self.effective.values[key]
-        origin = list(origins.values())[-1] if origins else Origin("default", 0)
+        # A list that lacks something is named by the policy's own line of it, else by the last.
+        own = [origin for origin in origins.values() if os.path.basename(origin.file) == f"{self.effective.name}.toml"]
+        origin = [Origin("default", 0), *origins.values(), *own[:1]][-1]
         return Entry(key, "" if isinstance(shown, tuple) else str(shown), origin)
 
 
