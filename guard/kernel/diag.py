@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 _NETLINK, _ROUTE, _SOCK_DIAG = 16, 0, 4
 _SOCK_DIAG_BY_FAMILY, _RTM_GETADDR, _RTM_NEWADDR = 20, 22, 20
 _NLMSG_ERROR, _NLMSG_DONE, _REQUEST_DUMP = 2, 3, 0x301
+_ESTABLISHED = 1
 _LISTEN, _ANY_STATE = 1 << 10, 0xFFFFFFFF
 _S_GE, _S_LE = 2, 3  # INET_DIAG_BC_*
 _UNIX_SHOW_NAME_VFS = 3
@@ -36,7 +37,8 @@ def bound(kind: int, port: int) -> "list[Receiver]":
         wildcard of a v6 socket 16.
     """
     try:
-        return [found for family in (_V4, _V6) for found in _bound(family, kind, port)]
+        with _Netlink(_SOCK_DIAG) as netlink:
+            return [found for family in (_V4, _V6) for found in _bound(netlink, family, kind, port)]
     except OSError:
         return _bound_by_proc(kind, port)  # a kernel without these tables: slower, the same answer
 
@@ -45,12 +47,13 @@ def alive() -> "set[int]":
     """The inodes of all TCP listeners and UDP sockets of this network namespace."""
     kinds = (_socket.SOCK_STREAM, _socket.SOCK_DGRAM)
     try:
-        return {found[1] for kind in kinds for family in (_V4, _V6) for found in _bound(family, kind, 0)}
+        with _Netlink(_SOCK_DIAG) as netlink:
+            return {one[1] for kind in kinds for family in (_V4, _V6) for one in _bound(netlink, family, kind, 0)}
     except OSError:
         return {found[1] for kind in kinds for found in _bound_by_proc(kind, 0)}
 
 
-def _bound(family: int, kind: int, port: int) -> "Iterator[Receiver]":
+def _bound(netlink: "_socket.socket", family: int, kind: int, port: int) -> "Iterator[Receiver]":
     tcp = kind == _socket.SOCK_STREAM
     # Compared in the kernel: a program of two steps, `port >= P` and `port <= Q`.
     ends = ((_S_GE, 20, port), (_S_LE, 12, port or 65535))
@@ -60,7 +63,7 @@ def _bound(family: int, kind: int, port: int) -> "Iterator[Receiver]":
     )
     request = bytes((family, 6 if tcp else 17, 0, 0)) + (_LISTEN if tcp else _ANY_STATE).to_bytes(4, sys.byteorder)
     request += bytes(48) + (4 + len(code)).to_bytes(2, sys.byteorder) + b"\1\0" + code  # INET_DIAG_REQ_BYTECODE
-    for _, body in _dump(_SOCK_DIAG, _SOCK_DIAG_BY_FAMILY, request):
+    for _, body in _dump(netlink, _SOCK_DIAG_BY_FAMILY, request):
         # struct inet_diag_msg: family, state, timer, retrans, sport, dport, src[16], dst[16], …, inode
         if body[0] == family and (not port or int.from_bytes(body[4:6], "big") == port):
             size = 4 if family == _V4 else 16
@@ -100,7 +103,9 @@ def plain(host: bytes) -> bytes:
 
 
 def unix_sockets() -> "list[tuple[int, bytes, int, int]]":
-    """The unix sockets of this network namespace that have a name.
+    """The unix sockets of this network namespace that may be connected or sent to by a name.
+
+    Not the ones that accept(2) made: they carry the listener's name, and nobody reaches them by it.
 
     Returns:
         (socket's inode, name as in sun_path, file's inode, file's device); the file's as the kernel keeps
@@ -111,8 +116,13 @@ def unix_sockets() -> "list[tuple[int, bytes, int, int]]":
     """
     request = bytes((_socket.AF_UNIX, 0, 0, 0)) + _ANY_STATE.to_bytes(4, sys.byteorder) + bytes(4)
     request += _UNIX_SHOW_NAME_VFS.to_bytes(4, sys.byteorder) + bytes(8)
+    with _Netlink(_SOCK_DIAG) as netlink:
+        bodies = [body for _, body in _dump(netlink, _SOCK_DIAG_BY_FAMILY, request)]
     found = []
-    for _, body in _dump(_SOCK_DIAG, _SOCK_DIAG_BY_FAMILY, request):
+    for body in bodies:
+        # struct unix_diag_msg: family, type, state, pad, inode, cookie
+        if body[1] != _socket.SOCK_DGRAM and body[2] == _ESTABLISHED:
+            continue
         name, inode, device = b"", 0, 0
         for kind, value in _attributes(body, 16):
             if kind == 0:  # UNIX_DIAG_NAME
@@ -129,35 +139,35 @@ def local_addresses() -> "list[bytes]":
     """The host's own addresses, 4 or 16 bytes each; empty where the kernel does not say."""
     found = []
     try:
-        for kind, body in _dump(_ROUTE, _RTM_GETADDR, bytes(8)):
-            if kind == _RTM_NEWADDR:
-                about = dict(_attributes(body, 8))
-                found.append(about.get(2) or about.get(1) or b"")  # IFA_LOCAL, else IFA_ADDRESS
+        with _Netlink(_ROUTE) as netlink:
+            for kind, body in _dump(netlink, _RTM_GETADDR, bytes(8)):
+                if kind == _RTM_NEWADDR:
+                    about = dict(_attributes(body, 8))
+                    found.append(about.get(2) or about.get(1) or b"")  # IFA_LOCAL, else IFA_ADDRESS
     except OSError:
         return []
     return [host for host in found if host]
 
 
-def _dump(protocol: int, kind: int, request: bytes) -> "Iterator[tuple[int, bytes]]":
+def _dump(netlink: "_socket.socket", kind: int, request: bytes) -> "Iterator[tuple[int, bytes]]":
     """Ask for a whole table; yields (type, body) of each of its messages."""
-    with _Netlink(protocol) as socket:
-        length = (_HEAD + len(request)).to_bytes(4, sys.byteorder)
-        head = length + kind.to_bytes(2, sys.byteorder) + _REQUEST_DUMP.to_bytes(2, sys.byteorder) + bytes(8)
-        socket.send(head + request)
-        while True:
-            answer = socket.recv(1 << 16)
-            at = 0
-            while at + _HEAD <= len(answer):
-                size = int.from_bytes(answer[at : at + 4], sys.byteorder)
-                what = int.from_bytes(answer[at + 4 : at + 6], sys.byteorder)
-                body = answer[at + _HEAD : at + size]
-                if what == _NLMSG_DONE:
-                    return
-                if what == _NLMSG_ERROR or size < _HEAD:
-                    code = -int.from_bytes(body[:4], sys.byteorder, signed=True) or 22
-                    raise OSError(code, "netlink refused")
-                yield what, body
-                at += (size + 3) & ~3
+    length = (_HEAD + len(request)).to_bytes(4, sys.byteorder)
+    head = length + kind.to_bytes(2, sys.byteorder) + _REQUEST_DUMP.to_bytes(2, sys.byteorder) + bytes(8)
+    netlink.send(head + request)
+    while True:
+        answer = netlink.recv(1 << 16)
+        at = 0
+        while at + _HEAD <= len(answer):
+            size = int.from_bytes(answer[at : at + 4], sys.byteorder)
+            what = int.from_bytes(answer[at + 4 : at + 6], sys.byteorder)
+            body = answer[at + _HEAD : at + size]
+            if what == _NLMSG_DONE:
+                return
+            if what == _NLMSG_ERROR or size < _HEAD:
+                code = -int.from_bytes(body[:4], sys.byteorder, signed=True) or 22
+                raise OSError(code, "netlink refused")
+            yield what, body
+            at += (size + 3) & ~3
 
 
 class _Netlink:
