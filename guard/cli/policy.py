@@ -153,6 +153,7 @@ def show(
     project: Project = "",
     as_json: Json = False,
     schema: Annotated[bool, typer.Option("--schema", help="The JSON Schema of policy files.")] = False,
+    for_agents: Annotated[bool, typer.Option("--for-agents", help="For an AGENTS.md: what holds, in words.")] = False,
 ) -> int:
     """Show a policy with where each value comes from, or what holds for a user.
 
@@ -161,6 +162,11 @@ def show(
     if schema:
         return _schema(name)
     places = _places(ctx)
+    if for_agents:
+        from guard.policy import for_agents as agents
+
+        _out(agents.text(effective_for(places, find_person(user), name, harness, project)))
+        return 0
     if effective or user or harness or project:
         return _show_effective(places, name, user, harness, project, as_json)
     library, site = _library(places)
