@@ -101,13 +101,13 @@ def _behind(pipes: "Iterable[str]", through: "dict[str, set[str]]") -> "set[str]
 class Downloads:
     """The files that fetchers wrote, by name and by inode.
 
-    An inode's number is used again when its file is gone, and a name may be older than the download that was to
-    replace it: times tell.
+    An inode's number is used again when its file is gone: the time of its making tells. What is older than the
+    download that was to replace it (which may have failed) is no download either.
     """
 
     def __init__(self) -> None:
         self._names: dict[str, float] = {}
-        self._inodes: dict[tuple[int, int], float] = {}
+        self._inodes: dict[tuple[int, int], tuple[float, float]] = {}
         self._last_names: set[str] = set()
 
     def __len__(self) -> int:
@@ -120,9 +120,9 @@ class Downloads:
         if len(self._last_names) > 2 * _MOST_FILES:
             self._last_names = {name.rpartition("/")[2] for name in self._names}
 
-    def add_inode(self, device: int, inode: int, now: float) -> None:
-        """A fetcher writes this file."""
-        _put(self._inodes, (device, inode), now)
+    def add_inode(self, device: int, inode: int, born: float, now: float) -> None:
+        """A fetcher writes this file, made at `born` (0 where the file system does not tell)."""
+        _put(self._inodes, (device, inode), (now, born))
 
     def may_be(self, name: str, device: int, inode: int) -> bool:
         """Whether it is worth while to look closer: the last part of a name, or an inode, is known."""
@@ -135,21 +135,22 @@ class Downloads:
             path: its real path.
             device, inode: its identity.
             changed: its change time (any write or rename moves it), seconds since 1970.
-            born: says when it was made, in the same seconds; 0 where the file system does not tell.
+            born: says when it was made; 0 where the file system does not tell.
         """
         told = self._names.get(path)
         if told is not None and changed >= told - _SLACK:
             return True
         marked = self._inodes.get((device, inode))
-        # A file made after the fetcher had its output open only inherited the number.
-        return marked is not None and changed >= marked - _SLACK and born() <= marked
+        if marked is None or changed < marked[0] - _SLACK:
+            return False
+        return not marked[1] or born() in (0, marked[1])
 
 
 _SLACK = 2.0  # seconds: kernel times tick coarsely, and a file server has its own clock
 
 
-def _put(known: "dict[Any, float]", key: "Any", now: float) -> None:
+def _put(known: "dict[Any, Any]", key: object, value: object) -> None:
     known.pop(key, None)
-    known[key] = now
+    known[key] = value
     if len(known) > _MOST_FILES:
         del known[next(iter(known))]

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 _EACCES, _ENAMETOOLONG, _EFAULT = 13, 36, 14
 _AT_EMPTY_PATH = 0x1000
+_AT_ONCE, _PAGES = 16, 16384  # pointers copied at once, bytes of one argument
 _MOST_ARGUMENTS, _MOST_TEXT = 96, 65536
 _MOST_CACHED = 4096
 _FORGET_AT = 1024  # pipes known: look which of them are still there
@@ -120,21 +121,27 @@ class Pipes:
             name = self._identify(call, start, path)
             kind = commands.kind(name)
         if kind == commands.OTHER or (kind == commands.COPIER and not self._downloads and name not in _TAKES_FILES):
-            if self._fed:
-                self._starve(call)
-            # Only a program that writes a pipe hands anything on, and most do not.
-            writes = _link(call, 1)
-            if writes.startswith(("pipe:", "socket:")):
-                reads = self._reader(call, 0)
-                if reads:
-                    self._filter(call, reads, writes)
-            return
-        self._consider(call, name, kind, argv)
+            self._passes_on(call)
+        else:
+            self._consider(call, name, kind, argv)
+
+    def _passes_on(self, call: "Call") -> None:
+        """Most starts: a program whose arguments do not matter, and that hands something on if it writes a pipe."""
+        if self._fed:
+            self._starve(call)
+        writes = _link(call, 1)
+        if writes.startswith(("pipe:", "socket:")):
+            reads = self._reader(call, 0)
+            if reads:
+                self._filter(call, reads, writes)
 
     def _consider(self, call: "Call", name: str, kind: str, argv: int) -> None:
-        arguments = _arguments(call, argv, 3)
-        if len(arguments) == 3 and (arguments[1] != "-c" or self._fed or kind != commands.INTERPRETER):
-            arguments = _arguments(call, argv)
+        pointers = _pointers(call, argv)
+        shell = kind == commands.INTERPRETER and commands.family(name) == "sh"
+        if shell and len(pointers) > 2 and not self._fed and _argument(call, pointers[1]) == "-c":
+            self._passes_on(call)  # make and configure start thousands of these
+            return
+        arguments = _arguments(call, pointers)
         loader = name.startswith("ld")
         if kind == commands.WRAPPER:
             name, arguments = commands.meant(name, arguments)
@@ -356,6 +363,8 @@ class Pipes:
         number = _descriptor_in(path)
         if number >= 0:
             return self._reader(call, number), False
+        if path.startswith("/dev/"):
+            return "", False
         encoded = path.encode("utf-8", "surrogateescape")
         key = _glance(call, paths.AT_FDCWD, encoded)
         if key and not self._downloads.may_be(basename(path), key[-3], key[-2]):
@@ -399,13 +408,9 @@ class Pipes:
         try:
             fd = paths.resolve(call, paths.AT_FDCWD, encoded)
         except (OSError, ValueError):
-            head, _, last = encoded.rpartition(b"/")
-            try:
-                fd = paths.resolve(call, paths.AT_FDCWD, head or (b"/" if encoded.startswith(b"/") else b"."))
-            except (OSError, ValueError):
-                return  # no such directory: the fetcher will fail
-            real = paths.real(fd).rstrip("/") + "/" + last.decode("utf-8", "surrogateescape")
-            os.close(fd)
+            real = _to_be(call, encoded)
+            if not real:
+                return
             self._downloads.add_name(real, now)
             if len(self._awaited) < 64:
                 self._awaited[real] = call.pid
@@ -418,32 +423,37 @@ class Pipes:
                 self._source(call, pipe)
             elif status.st_mode & _S_IFMT == _S_IFREG:
                 self._downloads.add_name(real, now)
-                self._downloads.add_inode(status.st_dev, status.st_ino, now)
+                self._downloads.add_inode(status.st_dev, status.st_ino, _born(fd), now)
         finally:
             os.close(fd)
 
     def _remember_descriptor(self, call: "Call", number: int, now: float) -> None:
         """A fetcher's output goes to a file that is open already."""
         try:
-            status = os.stat(f"/proc/{call.pid}/fd/{number}")
+            fd = os.open(f"/proc/{call.pid}/fd/{number}", kernel.O_PATH)
         except OSError:
             return
-        if status.st_mode & _S_IFMT == _S_IFREG:
-            self._downloads.add_inode(status.st_dev, status.st_ino, now)
-            link = _link(call, number)
-            if link.startswith("/") and not link.endswith(" (deleted)"):
-                self._downloads.add_name(link, now)
+        try:
+            status, real = os.fstat(fd), paths.real(fd)
+            if status.st_mode & _S_IFMT == _S_IFREG:
+                self._downloads.add_inode(status.st_dev, status.st_ino, _born(fd), now)
+                if real.startswith("/") and not real.endswith(" (deleted)"):
+                    self._downloads.add_name(real, now)
+        finally:
+            os.close(fd)
 
     def _look_again(self) -> None:
         """Learn the inodes of what fetchers have made since, and forget named pipes that nobody holds."""
         for path, pid in list(self._awaited.items()):
             try:
-                status = os.stat(path)
+                fd = os.open(path, kernel.O_PATH | os.O_NOFOLLOW)
             except OSError:
                 if not _exists(pid):
                     del self._awaited[path]
             else:
-                self._downloads.add_inode(status.st_dev, status.st_ino, time.time())
+                status = os.fstat(fd)
+                self._downloads.add_inode(status.st_dev, status.st_ino, _born(fd), time.time())
+                os.close(fd)
                 del self._awaited[path]
         if self._fifos and time.monotonic() - self._looked > 0.02:
             self._looked = time.monotonic()
@@ -565,13 +575,12 @@ class Pipes:
 # Facts from the kernel ----------------------------------------------------------------------------------
 
 
-def _arguments(call: "Call", at: int, most: int = _MOST_ARGUMENTS) -> "list[str]":
-    """Copy the beginning of argv; what is longer than is worth judging is cut."""
-    found: list[str] = []
-    size = 0
-    while at and len(found) < most and size < _MOST_TEXT:
+def _pointers(call: "Call", at: int) -> "list[int]":
+    """Copy the beginning of argv: where its strings are."""
+    found: list[int] = []
+    while at and len(found) < _MOST_ARGUMENTS:
         try:
-            block = call.read(at, 8 * min(16, most - len(found)))
+            block = call.read(at, 8 * _AT_ONCE)
         except OSError as error:
             if error.errno != _EFAULT:
                 raise
@@ -580,20 +589,29 @@ def _arguments(call: "Call", at: int, most: int = _MOST_ARGUMENTS) -> "list[str]
         for pointer in struct.unpack(f"={len(block) // 8}Q", block):
             if not pointer:
                 return found
-            try:
-                text = call.string(pointer, _PAGES)
-            except OSError as error:
-                if error.errno != _ENAMETOOLONG:
-                    raise
-                text = call.read(pointer, _PAGES)
-            size += len(text)
-            found.append(text.decode("utf-8", "surrogateescape"))
-            if size >= _MOST_TEXT:
-                break
+            found.append(pointer)
     return found
 
 
-_PAGES = 16384  # of one argument
+def _argument(call: "Call", pointer: int) -> str:
+    try:
+        text = call.string(pointer, _PAGES)
+    except OSError as error:
+        if error.errno != _ENAMETOOLONG:
+            raise
+        text = call.read(pointer, _PAGES)  # its beginning is enough to judge
+    return text.decode("utf-8", "surrogateescape")
+
+
+def _arguments(call: "Call", pointers: "list[int]") -> "list[str]":
+    found: list[str] = []
+    size = 0
+    for pointer in pointers:
+        found.append(_argument(call, pointer))
+        size += len(found[-1])
+        if size >= _MOST_TEXT:
+            break
+    return found
 
 
 def _link(call: "Call", number: int) -> str:
@@ -700,6 +718,22 @@ def _parent_name(call: "Call") -> str:
             continue
         if name in _RELAYS:
             return name
+    return ""
+
+
+def _to_be(call: "Call", path: bytes) -> str:
+    """The real path that a file will have when it is made, its directories perhaps with it; "" where too deep."""
+    made: list[bytes] = []
+    for _ in range(32):
+        path, slash, last = path.rpartition(b"/")
+        made.insert(0, last)
+        try:
+            fd = paths.resolve(call, paths.AT_FDCWD, path or (b"/" if slash else b"."))
+        except (OSError, ValueError):
+            continue
+        real = paths.real(fd).rstrip("/")
+        os.close(fd)
+        return real + "/" + kernel.decode(b"/".join(made))
     return ""
 
 
