@@ -65,6 +65,8 @@ def explain(
         answers = judge(session, ask)
     except UnfitError as error:
         raise UsageError(f"explain: {printable(str(error))}") from None
+    except OSError as error:
+        raise GuardError(f"{printable(str(error.filename or words[-1]))}: {error.strerror}") from None
     except ControlError as error:
         raise GuardError(error.what, error.remedy) from None
     told = {(answer.verdict, answer.why, answer.layer): answer for answer in reversed(answers)}

@@ -240,12 +240,10 @@ def chmod(session: Session, mode: str, path: str) -> Answer:
 
     Raises:
         UnfitError: the mode is none.
+        OSError: there is no such file, or none that can be seen.
     """
     real = os.path.realpath(path)
-    try:
-        status = os.stat(real)
-    except OSError as error:
-        raise UnfitError(f"{path}: {error.strerror}") from None
+    status = os.stat(real)
     wanted = new_mode(mode, status.st_mode)
     foreign = os.geteuid() not in (0, status.st_uid)
     ordinary = Answer(DENIED, "metadata", "guard aside: only a file's owner changes its mode", ORDINARY, real=real)
