@@ -127,6 +127,12 @@ def test_what_only_a_supervisor_could_hold_is_said_not_to_be_held(ask, words):
     assert ask(*words, can_listen=False).unseen.startswith("NOT HELD here")
 
 
+def test_a_policy_without_a_supervisor_has_none(ask):
+    never = {"supervisor.use": "never"}
+    assert ask("bind", "127.0.0.1:8080", change=never).layer == "Landlock"
+    assert ask("bind", "127.0.0.1:8080").verdict == ALLOWED
+
+
 def test_a_name_server_is_open_on_the_port_of_names_alone(ask):
     known = {"name_servers": frozenset({b"\x0a\0\0\x35"})}
     assert ask("connect", "10.0.0.53:53", **known).verdict == ALLOWED

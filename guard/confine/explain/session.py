@@ -110,7 +110,8 @@ class Session:
         values = effective.values
         enforcing = effective.mode == "enforce"
         self.rules: tuple[Rule, ...] = filters.active(values, self.domain) if enforcing and here.host.seccomp else ()
-        calls = supervised.calls(values) if enforcing and self.domain and here.can_listen else {}
+        stands = enforcing and self.domain and here.can_listen and effective.word("supervisor.use") != "never"
+        calls = supervised.calls(values) if stands else {}
         self.calls = frozenset(calls)
         self.supervised = bool(calls)
         self.grants = plan.grants(effective)
