@@ -83,6 +83,8 @@ def stay(
         confine, execute, supervisor, inherited: as of `run`.
         ends: this process does nothing more afterwards, and needs no input and output.
     """
+    # Ignored, it would take the ends of children away. Not set later: that discards one which has come already.
+    ignored = _signal.signal(_signal.SIGCHLD, _signal.SIG_DFL) is _signal.SIG_IGN
     mask = _signal.pthread_sigmask(_signal.SIG_BLOCK, _signal.valid_signals())
     kernel.prctl(PR_SET_CHILD_SUBREAPER, 1)
     ours, theirs = _socket.socketpair(_socket.AF_UNIX, _socket.SOCK_SEQPACKET | _socket.SOCK_CLOEXEC)
@@ -91,7 +93,7 @@ def stay(
         code = 125
         try:
             ours.close()
-            code = _supervise(confine, execute, supervisor, inherited, mask, theirs)
+            code = _supervise(confine, _Start(execute, mask, ignored), supervisor, inherited, theirs)
         finally:
             os._exit(code)
     theirs.close()
@@ -120,7 +122,6 @@ def _wait(supervisor: int, channel: "_socket.socket") -> int:
 
     S sends SIGCHLD when it has said something, so that one call waits for everything.
     """
-    _signal.signal(_signal.SIGCHLD, _signal.SIG_DFL)  # ignored, it would take the supervisor's end away
     channel.setblocking(False)
     command, handle = 0, -1
     held: list[int] = []
@@ -238,10 +239,9 @@ def _end_as(status: int) -> int:
 
 def _supervise(
     confine: "Callable[[], int]",
-    execute: "Callable[[], int]",
+    start: "_Start",
     supervisor: "Supervisor",
     inherited: "tuple[int, ...]",
-    mask: "set[int]",
     waiter: "_socket.socket",
 ) -> int:
     kernel.prctl(PR_SET_CHILD_SUBREAPER, 1)
@@ -250,9 +250,8 @@ def _supervise(
     if command == 0:
         waiter.close()
         left.close()
-        return _become(confine, execute, mask, right)
+        return _become(confine, start, right)
     right.close()
-    _signal.signal(_signal.SIGCHLD, _signal.SIG_DFL)
     os.setpgid(0, 0)
     os.chdir("/")  # or no file system that the command left could be unmounted
     _let_go(inherited, 3)
@@ -380,9 +379,30 @@ class _Service:
 # A ------------------------------------------------------------------------------------------------------
 
 
-def _become(
-    confine: "Callable[[], int]", execute: "Callable[[], int]", mask: "set[int]", channel: "_socket.socket"
-) -> int:
+class _Start:
+    """How the command is started: `execute` under the signals that guard was started with.
+
+    Args:
+        execute: becomes the command.
+        mask: the signals blocked.
+        ignored: whether SIGCHLD is ignored.
+    """
+
+    def __init__(self, execute: "Callable[[], int]", mask: "set[int]", ignored: bool) -> None:
+        self._execute = execute
+        self._mask = mask
+        self._ignored = ignored
+
+    def __call__(self) -> int:
+        if self._ignored:
+            _signal.signal(_signal.SIGCHLD, _signal.SIG_IGN)
+        if _signal.getsignal(_signal.SIGINT) is _signal.default_int_handler:
+            _signal.signal(_signal.SIGINT, _signal.SIG_DFL)  # one that has come is the command's, not Python's
+        _signal.pthread_sigmask(_signal.SIG_SETMASK, self._mask)
+        return self._execute()
+
+
+def _become(confine: "Callable[[], int]", start: "_Start", channel: "_socket.socket") -> int:
     try:
         listener = confine()
     except OSError as error:
@@ -394,7 +414,4 @@ def _become(
     if not channel.recv(1):  # execve itself may be one that S must answer
         return 125
     channel.close()
-    if _signal.getsignal(_signal.SIGINT) is _signal.default_int_handler:
-        _signal.signal(_signal.SIGINT, _signal.SIG_DFL)  # what came by now is the command's, not the interpreter's
-    _signal.pthread_sigmask(_signal.SIG_SETMASK, mask)
-    return execute()
+    return start()

@@ -42,7 +42,7 @@ class _Statfs(_ctypes.Array):  # type: ignore[type-arg]
 
 
 def in_tree(pid: int, above: int) -> bool:
-    """Whether a process descends from another, by asking for parents.
+    """Whether a process descends from another (and is not it), by asking for parents.
 
     Args:
         pid: a process or thread.
@@ -52,7 +52,7 @@ def in_tree(pid: int, above: int) -> bool:
     for _ in range(3):  # a parent may end while we ask, and its children are ours then
         for _ in range(4096):
             if pid == above:
-                return True
+                return pid != start
             if pid <= 1:
                 return False
             try:
