@@ -115,7 +115,9 @@ class Call:
         if length <= _PAGE:
             page = bytearray(_PAGE)
             ours = _VECTOR.pack(_ctypes.addressof(_Page.from_buffer(page)), length)
-            count = libc_syscall(_PROCESS_VM_READV, self.pid, ours, 1, _VECTOR.pack(address, length), 1, 0)
+            theirs = _VECTOR.pack(address, length)
+            # None is a zero of full width: the sixth argument lies on the stack, where a small one leaves half unset.
+            count = libc_syscall(_PROCESS_VM_READV, self.pid, ours, 1, theirs, 1, None)
             if count >= 0:
                 return bytes(page[:count])
             code = _ctypes.get_errno()

@@ -154,10 +154,12 @@ def _walk(call: "Call", root: int, at: int, path: bytes, follow: bool) -> int:
             if not part or (part == b".." and _same(at, root)):
                 continue
             last = not any(parts)
-            part = _own_name(call, at, part)
+            kept = last and not follow and not directory_wanted  # should it be a link, it is what was asked for
+            if not kept:
+                part = _own_name(call, at, part)
             below = os.open(part, _NOFOLLOW, dir_fd=at)
             about = os.fstat(below)
-            if about.st_mode & _FORMAT != _LINK or (last and not follow and not directory_wanted):
+            if kept or about.st_mode & _FORMAT != _LINK:
                 os.close(at)
                 at = below
                 continue
