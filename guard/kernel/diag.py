@@ -1,10 +1,12 @@
 """Whose sockets are where (sock_diag(7), rtnetlink(7)): what only the kernel's own tables can say.
 
 A port alone does not tell whose service answers: another may listen on the same port of another address, or
-share it (SO_REUSEPORT). Sockets are named by their inode, which fstat(2) of a descriptor gives as well.
+share it (SO_REUSEPORT). Sockets are known by their mark: the cookie that the kernel gives each and never gives
+again (SO_COOKIE, 4.12), or, where it must be had from /proc, their inode as a negative number.
 """
 
 import _socket
+import posix as os
 import sys
 
 TYPE_CHECKING = False
@@ -16,10 +18,12 @@ if TYPE_CHECKING:
 _NETLINK, _ROUTE, _SOCK_DIAG = 16, 0, 4
 _SOCK_DIAG_BY_FAMILY, _RTM_GETADDR, _RTM_NEWADDR = 20, 22, 20
 _NLMSG_ERROR, _NLMSG_DONE, _REQUEST_DUMP = 2, 3, 0x301
-_ESTABLISHED = 1
+_SO_COOKIE, _ESTABLISHED = 57, 1
 _LISTEN, _ANY_STATE = 1 << 10, 0xFFFFFFFF
 _S_GE, _S_LE = 2, 3  # INET_DIAG_BC_*
 _UNIX_SHOW_NAME_VFS = 3
+_V6ONLY = 11  # INET_DIAG_SKV6ONLY
+_ANY4, _ANY6 = bytes(4), bytes(16)
 _HEAD = 16
 _V4, _V6 = _socket.AF_INET, _socket.AF_INET6
 MAPPED = bytes(10) + b"\xff\xff"
@@ -33,8 +37,8 @@ def bound(kind: int, port: int) -> "list[Receiver]":
         port: theirs, not 0.
 
     Returns:
-        (address, inode, peer's address, peer's port); an address is 4 bytes wherever IPv4 can say it, the
-        wildcard of a v6 socket 16.
+        (address, mark, peer's address, peer's port); an address is 4 bytes wherever IPv4 can say it. A socket
+        for every address of both families comes twice, with the wildcard of each.
     """
     try:
         with _Netlink(_SOCK_DIAG) as netlink:
@@ -44,7 +48,7 @@ def bound(kind: int, port: int) -> "list[Receiver]":
 
 
 def alive() -> "set[int]":
-    """The inodes of all TCP listeners and UDP sockets of this network namespace."""
+    """The marks of all TCP listeners and UDP sockets of this network namespace."""
     kinds = (_socket.SOCK_STREAM, _socket.SOCK_DGRAM)
     try:
         with _Netlink(_SOCK_DIAG) as netlink:
@@ -64,12 +68,16 @@ def _bound(netlink: "_socket.socket", family: int, kind: int, port: int) -> "Ite
     request = bytes((family, 6 if tcp else 17, 0, 0)) + (_LISTEN if tcp else _ANY_STATE).to_bytes(4, sys.byteorder)
     request += bytes(48) + (4 + len(code)).to_bytes(2, sys.byteorder) + b"\1\0" + code  # INET_DIAG_REQ_BYTECODE
     for _, body in _dump(netlink, _SOCK_DIAG_BY_FAMILY, request):
-        # struct inet_diag_msg: family, state, timer, retrans, sport, dport, src[16], dst[16], …, inode
+        # struct inet_diag_msg: family, state, timer, retrans, sport, dport, src[16], dst[16], interface, cookie[8]
         if body[0] == family and (not port or int.from_bytes(body[4:6], "big") == port):
             size = 4 if family == _V4 else 16
-            inode = int.from_bytes(body[68:72], sys.byteorder)
+            mark = int.from_bytes(body[44:52], sys.byteorder)
             peer_port = int.from_bytes(body[6:8], "big")
-            yield plain(body[8 : 8 + size]), inode, plain(body[24 : 24 + size]), peer_port
+            peer = plain(body[24 : 24 + size])
+            host = plain(body[8 : 8 + size])
+            yield host, mark, peer, peer_port
+            if host == _ANY6 and (_V6ONLY, b"\1") not in _attributes(body, 72):
+                yield _ANY4, mark, peer, peer_port
 
 
 def _bound_by_proc(kind: int, port: int) -> "list[Receiver]":
@@ -85,7 +93,9 @@ def _bound_by_proc(kind: int, port: int) -> "list[Receiver]":
             if len(words) > 9 and (kind != _socket.SOCK_STREAM or words[3] == b"0A"):
                 (here, at), (peer, to) = _proc_address(words[1]), _proc_address(words[2])
                 if not port or at == port:
-                    found.append((here, int(words[9]), peer, to))
+                    found.append((here, -int(words[9]), peer, to))
+                    if here == _ANY6:  # of one family or both: this table does not say
+                        found.append((_ANY4, -int(words[9]), peer, to))
     return found
 
 
@@ -95,6 +105,12 @@ def _proc_address(text: bytes) -> "tuple[bytes, int]":
     raw = bytes.fromhex(host.decode())
     words = (raw[at : at + 4] for at in range(0, len(raw), 4))
     return plain(b"".join(word[::-1] if sys.byteorder == "little" else word for word in words)), int(port, 16)
+
+
+def marks(socket: "_socket.socket") -> "tuple[int, int]":
+    """What tells a socket from every other: as `bound` and `unix_sockets` name it, whichever way they know it."""
+    cookie = socket.getsockopt(_socket.SOL_SOCKET, _SO_COOKIE, 8)
+    return int.from_bytes(cookie, sys.byteorder), -os.fstat(socket.fileno()).st_ino
 
 
 def plain(host: bytes) -> bytes:
@@ -108,7 +124,7 @@ def unix_sockets() -> "list[tuple[int, bytes, int, int]]":
     Not the ones that accept(2) made: they carry the listener's name, and nobody reaches them by it.
 
     Returns:
-        (socket's inode, name as in sun_path, file's inode, file's device); the file's as the kernel keeps
+        (socket's mark, name as in sun_path, file's inode, file's device); the file's as the kernel keeps
         them, 32 bits each, and 0 for abstract names.
 
     Raises:
@@ -131,7 +147,7 @@ def unix_sockets() -> "list[tuple[int, bytes, int, int]]":
                 inode = int.from_bytes(value[:4], sys.byteorder)
                 device = int.from_bytes(value[4:8], sys.byteorder)
         if name:
-            found.append((int.from_bytes(body[4:8], sys.byteorder), name, inode, device))
+            found.append((int.from_bytes(body[8:16], sys.byteorder), name, inode, device))
     return found
 
 

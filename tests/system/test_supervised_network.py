@@ -742,7 +742,7 @@ print(json.dumps(found))
 REWRITE = """
 import mmap
 page = mmap.mmap(-1, 4096)
-tries, wild, looped, other = int(sys.argv[1]), 0, 0, 0
+tries, wild, looped, other, until = int(sys.argv[1]), 0, 0, 0, time.monotonic() + 30
 wildcard, loopback = socket.inet_aton(sys.argv[2]), socket.inet_aton("127.0.0.1")
 page[:16] = sockaddr(V4, "127.0.0.1", 0)
 child = os.fork()
@@ -754,7 +754,8 @@ if child == 0:  # another process: no lock of Python's slows it down
 while not page[100]:
     time.sleep(0.001)
 at = ctypes.addressof(ctypes.c_char.from_buffer(page))
-for _ in range(tries):
+while tries > 0 or (time.monotonic() < until and not wild and not (looped and other)):
+    tries -= 1
     with socket.socket() as new:
         if libc.bind(new.fileno(), ctypes.c_void_p(at), 16) == 0:
             host = new.getsockname()[0]
@@ -769,12 +770,14 @@ print(json.dumps([wild, looped, other]))
 
 def test_an_address_rewritten_while_it_is_judged_wins_nothing(ground: Stage, own_address: str) -> None:
     wild, looped, refused = inside(ground, REWRITE, TRIES, own_address, timeout=600)
-    assert (wild, looped > 0, refused > 0) == (0, True, True)
-    assert outside(ground, REWRITE, 20_000, own_address, timeout=600)[0] > 0
+    assert wild == 0
+    assert looped > 0
+    assert refused > 0
+    assert outside(ground, REWRITE, 0, own_address, timeout=600)[0] > 0
 
 
 SWAP = """
-tries, wild, listened = int(sys.argv[1]), 0, 0
+tries, wild, listened, until = int(sys.argv[1]), 0, 0, time.monotonic() + 30
 def bound():
     new = socket.socket()
     new.bind(("127.0.0.1", 0))
@@ -787,7 +790,8 @@ def swap():
         os.dup2(free[0].fileno(), target)
 threading.Thread(target=swap, daemon=True).start()
 sys.setswitchinterval(1e-5)
-for _ in range(tries):
+while tries > 0 or (time.monotonic() < until and not (wild or (listened and sys.argv[2] == "confined"))):
+    tries -= 1
     listened += libc.listen(target, 8) == 0
     if free[0].getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
         wild += free[0].getsockname()[0] == "0.0.0.0"
@@ -799,9 +803,9 @@ print(json.dumps([wild, listened]))
 
 
 def test_a_descriptor_swapped_while_it_is_judged_wins_nothing(ground: Stage) -> None:
-    wild, listened = inside(ground, SWAP, TRIES, timeout=600)
+    wild, listened = inside(ground, SWAP, TRIES, "confined", timeout=600)
     assert (wild, listened > 0) == (0, True)
-    assert outside(ground, SWAP, TRIES, timeout=600)[0] > 0
+    assert outside(ground, SWAP, 0, "bare", timeout=600)[0] > 0
 
 
 CONNECT_RACE = """
@@ -890,8 +894,8 @@ async def main():
     found = []
     for host in ("127.0.0.1", "0.0.0.0", None):
         server = await asyncio.start_server(serve, host, 0)
-        port = server.sockets[0].getsockname()[1]
-        reader, writer = await asyncio.open_connection("localhost" if host is None else "127.0.0.1", port)
+        port = next(one.getsockname()[1] for one in server.sockets if one.family == V4)
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(b"hello")
         found.append((await reader.read()).decode())
         writer.close()

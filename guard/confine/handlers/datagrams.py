@@ -14,7 +14,7 @@ from guard.confine.handlers.addresses import Address
 from guard.confine.handlers.base import PENDING
 from guard.confine.handlers.taken import INET, SO_PROTOCOL, Taken, make, sockaddr, start
 from guard.confine.handlers.waiting import EAGAIN
-from guard.kernel import syscall
+from guard.kernel import diag, syscall
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -53,25 +53,39 @@ class Datagrams:
 
     def __init__(self, net: "Network", unix: "UnixSockets", waiters: "Waiters") -> None:
         self._net, self._unix, self._waiters = net, unix, waiters
-        self._movable: dict[int, float] = {}  # inodes of sockets that asked for any port of every address, and when
+        self._movable: dict[int, float] = {}  # cookies of sockets that asked for any port of every address, and when
+        self._spoilt: set[int] = set()
         self._asked: dict[int, float] = {}  # connected here and not by their programs, and when
 
-    def may_move(self, inode: int) -> None:
+    def may_move(self, cookie: int) -> None:
         """Remember a socket that was bound to loopback where its program left everything open."""
-        _remember(self._movable, inode)
+        _remember(self._movable, cookie)
+
+    def spoil(self, socket: "Taken") -> None:
+        """Tie a socket for good to a peer that sends nothing (port 9, RFC 863)."""
+        self._spoilt.add(socket.marks()[0])
+        bound = socket.name()
+        start(socket.fd, bound.raw()[:2] + b"\0\x09" + bound.raw()[4:])
 
     def connect(self, call: "Call", socket: "Taken", address: "Address") -> int:
         """Connect a datagram socket to where it may send; that never waits."""
-        if not address.is_loopback() and address.port and socket.inode() in self._movable:
+        marks = socket.marks()
+        if not address.is_loopback() and address.port and marks[0] in self._movable:
             moved = _moved(call, call.args[0], socket, address.raw())
             if moved is not None:
-                self._net.remember(os.fstat(moved).st_ino)
-                os.close(moved)
+                self._net.remember(diag.marks(moved))
+                moved.close()
                 return 0
-        call.check()
+        self.dissolve(call, socket)
         result = start(socket.fd, address.raw())
-        self._net.remember(socket.inode())
+        self._net.remember(marks)
         return result
+
+    def dissolve(self, call: "Call", socket: "Taken") -> None:
+        """Make sure that a socket may have another peer."""
+        if socket.marks()[0] in self._spoilt:
+            raise OSError(_EINVAL, "Invalid argument")
+        call.check()
 
     def sendto(self, supervisor: "Supervisor", call: "Call") -> int:
         """sendto(socket, data, length, flags, address, length) with an address: done here as a whole."""
@@ -79,7 +93,8 @@ class Datagrams:
         if flags & _MSG_FASTOPEN:
             raise OSError(_EPERM, "Operation not permitted")  # connects past connect(2)
         raw = sockaddr(call, call.args[4], call.args[5])
-        target = fd = -1
+        target = -1
+        moved: _socket.socket | None = None
         with Taken(call, call.args[0]) as socket:
             if flags & _MSG_ZEROCOPY and socket.option(_SOL, _SO_ZEROCOPY):
                 raise OSError(_ENOBUFS, "No buffer space available")  # its pages are not ours to lend: copy instead
@@ -91,19 +106,20 @@ class Datagrams:
                 if socket.family == _socket.AF_UNIX and socket.type != _socket.SOCK_STREAM:
                     raw, target = self._unix.send_to(supervisor, call, raw)
                 elif socket.family in INET and socket.type != _socket.SOCK_STREAM:
-                    raw, fd = self._prepare(supervisor, call, socket, raw)
+                    raw, moved = self._prepare(supervisor, call, socket, raw)
                 data = call.read(call.args[1], length) if length else b""
                 call.check()
+                fd = socket.fd if moved is None else moved.fileno()
                 return self._send(call, socket, data, flags & ~_MSG_ZEROCOPY, raw, fd, target)
             finally:
-                for one in (fd, target):
-                    if one >= 0:
-                        os.close(one)
+                if moved is not None:
+                    moved.close()
+                if target >= 0:
+                    os.close(target)
 
-    def _send(self, call: "Call", socket: "Taken", data: bytes, flags: int, raw: bytes, moved: int, target: int) -> int:
+    def _send(self, call: "Call", socket: "Taken", data: bytes, flags: int, raw: bytes, fd: int, target: int) -> int:
         wait = socket.blocks() and not flags & _MSG_DONTWAIT
         flags |= _MSG_DONTWAIT | _MSG_NOSIGNAL
-        fd = moved if moved >= 0 else socket.fd
         try:
             return syscall("sendto", fd, data, len(data), flags, raw, len(raw))
         except OSError as error:
@@ -124,14 +140,16 @@ class Datagrams:
             raise
         return PENDING
 
-    def _prepare(self, supervisor: "Supervisor", call: "Call", socket: "Taken", raw: bytes) -> "tuple[bytes, int]":
+    def _prepare(
+        self, supervisor: "Supervisor", call: "Call", socket: "Taken", raw: bytes
+    ) -> "tuple[bytes, _socket.socket | None]":
         """Judge where a datagram goes and see to it that nobody else can answer.
 
         Returns:
-            The sockaddr, and a descriptor to send through in the socket's place or -1.
+            The sockaddr, and the one to send through in the socket's place, or None.
         """
         if int.from_bytes(raw[:2], "little") == 0 and socket.family == _socket.AF_INET6:
-            return raw, -1  # no address at all (udpv6_sendmsg): to the peer it is connected to
+            return raw, None  # no address at all (udpv6_sendmsg): to the peer it is connected to
         try:
             address = Address(socket.family, raw, datagram=True)
         except ValueError:
@@ -139,42 +157,43 @@ class Datagrams:
         self._net.judge(supervisor, call, address, socket, "sendto")
         raw = address.raw()
         if supervisor.mode("bind") != "enforce" or supervisor.setting("bind") == "any":
-            return raw, -1
-        bound, inode = socket.name(), socket.inode()
+            return raw, None
+        bound, marks = socket.name(), socket.marks()
         if address.is_loopback() or address.is_wildcard():
             if bound.port == 0:
                 call.check()
                 # IPv4's loopback for what is IPv4 in truth, also when a v6 socket sends it.
                 make("bind", socket.fd, bound.to_loopback(dual=address.v4() is not None))
-                self._net.remember(inode)
-            return raw, -1
-        if bound.port == 0 or time.monotonic() - self._asked.get(inode, time.monotonic()) > _PATIENCE:
-            self._ask(call, socket, inode, raw)
-        elif inode in self._movable and bound.is_loopback():
+                self._net.remember(marks)
+            return raw, None
+        if bound.port == 0 or time.monotonic() - self._asked.get(marks[0], time.monotonic()) > _PATIENCE:
+            self._ask(call, socket, marks, raw)
+        elif marks[0] in self._movable and bound.is_loopback():
             moved = _moved(call, call.args[0], socket, raw)
             if moved is not None:
-                _remember(self._asked, os.fstat(moved).st_ino)
-                self._net.remember(os.fstat(moved).st_ino)
+                fresh = diag.marks(moved)
+                _remember(self._asked, fresh[0])
+                self._net.remember(fresh)
                 return raw, moved
-        return raw, -1
+        return raw, None
 
-    def _ask(self, call: "Call", socket: "Taken", inode: int, raw: bytes) -> None:
+    def _ask(self, call: "Call", socket: "Taken", marks: "tuple[int, int]", raw: bytes) -> None:
         """Connect a socket to where it sends, so that nobody else can answer."""
-        call.check()
+        self.dissolve(call, socket)
         if socket.peer() is not None:
             make("connect", socket.fd, _AF_UNSPEC)
         start(socket.fd, raw)
-        self._net.remember(inode)
-        _remember(self._asked, inode)
+        self._net.remember(marks)
+        _remember(self._asked, marks[0])
 
 
-def _remember(where: "dict[int, float]", inode: int) -> None:
+def _remember(where: "dict[int, float]", cookie: int) -> None:
     if len(where) >= _MOST_MOVABLE:
         del where[next(iter(where))]
-    where[inode] = time.monotonic()
+    where[cookie] = time.monotonic()
 
 
-def _moved(call: "Call", number: int, socket: "Taken", raw: bytes) -> "int | None":
+def _moved(call: "Call", number: int, socket: "Taken", raw: bytes) -> "_socket.socket | None":
     """Put a socket that is connected in the place of one that is bound to loopback; ours to close.
 
     Returns:
@@ -202,7 +221,7 @@ def _moved(call: "Call", number: int, socket: "Taken", raw: bytes) -> "int | Non
     except OSError:
         fresh.close()
         raise
-    return fresh.detach()
+    return fresh
 
 
 def _copy(socket: "_socket.socket", level: int, name: int, value: int) -> None:

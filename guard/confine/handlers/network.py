@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from guard.confine.handlers.base import Handler
 
 _EACCES, _EINVAL, _EADDRINUSE, _EAFNOSUPPORT = 13, 22, 98, 97
-_SO_REUSEADDR, _SO_REUSEPORT = 2, 15
 _IPPROTO_IPV6, _IPV6_V6ONLY = 41, 26
+_SO_REUSEPORT = 15
 _STREAM, _DGRAM = _socket.SOCK_STREAM, _socket.SOCK_DGRAM
 _AF_UNSPEC = bytes(16)
 _DNS = 53
@@ -58,7 +58,7 @@ class Network:
         self._unix = sockets.UnixSockets(supervisor, self._waiters)
         self._datagrams = datagrams.Datagrams(self, self._unix, self._waiters)
         self._name_servers = NameServers()
-        self._own: dict[int, None] = {}  # inodes of listeners and UDP sockets that the tree bound
+        self._own: dict[int, None] = {}  # marks of listeners and UDP sockets that the tree bound
         self._most = _FEW
         self._dual: set[int] = set()  # ports whose :: became ::ffff:127.0.0.1
         self._fresh: dict[tuple[bytes, int], float] = {}
@@ -79,25 +79,24 @@ class Network:
                 address = Address(socket.family, raw)
             except ValueError:
                 raise _no_address(raw) from None
-            inode = socket.inode()
-            if self._unheard.get(inode) == raw:
+            marks = socket.marks()
+            if self._unheard.pop(marks[0], None) == raw:
                 # Before Linux 5.19 a signal takes a caller away although its call is done; this is it again.
-                del self._unheard[inode]
                 return 0
             wanted = self._judge_bind(supervisor, call, address, socket, "bind")
-            if address.port and self._shared(socket, address):
-                raise OSError(_EADDRINUSE, "Address already in use")
             call.check()
             make("bind", socket.fd, wanted)
             if wanted != address.raw():
-                self._note_rewritten(socket, inode, address)
+                self._note_rewritten(socket, address)
+            if socket.type == _DGRAM or socket.option(_socket.SOL_SOCKET, _SO_REUSEPORT):
+                self._refuse_shared(socket)
             if socket.type == _DGRAM:
-                self.remember(inode)
+                self.remember(marks)
             try:
                 call.check()
             except Gone:
                 if len(self._unheard) < _FEW:
-                    self._unheard[inode] = raw
+                    self._unheard[marks[0]] = raw
                 raise
             return 0
 
@@ -107,21 +106,22 @@ class Network:
             judged = b""
             if socket.family in INET and socket.type == _STREAM:
                 judged = self._bind_first(supervisor, call, socket)
+                self._refuse_shared(socket)
             call.check()
             syscall("listen", socket.fd, call.args[1] & 0x7FFFFFFF)
             if judged:
                 if socket.name().host != judged:  # no way known; if there is one, it ends here
                     socket.end()
                     raise OSError(_EACCES, "Permission denied")
-                self.remember(socket.inode())
+                self.remember(socket.marks())
         return 0
 
-    def _note_rewritten(self, socket: "Taken", inode: int, asked: "Address") -> None:
+    def _note_rewritten(self, socket: "Taken", asked: "Address") -> None:
         bound = socket.name()
         if len(bound.host) == 16 and bound.v4() is not None and asked.v4() is None:
             self._dual.add(bound.port)
         if socket.type == _DGRAM and not asked.port:
-            self._datagrams.may_move(inode)
+            self._datagrams.may_move(socket.marks()[0])
 
     def _bind_first(self, supervisor: "Supervisor", call: "Call", socket: "Taken") -> bytes:
         """Make sure that a stream socket is bound where it may be; returns the address."""
@@ -131,7 +131,7 @@ class Network:
             if supervisor.mode("bind") == "enforce" and supervisor.setting("bind") != "any":
                 call.check()
                 make("bind", socket.fd, raw)
-                self._note_rewritten(socket, 0, bound)
+                self._note_rewritten(socket, bound)
         elif not bound.is_loopback():
             # Bound by one program's allowance, and listened on by another, maybe.
             self._judge_bind(supervisor, call, bound, None, "listen")
@@ -183,20 +183,33 @@ class Network:
                 return raw
         return b""
 
-    def _shared(self, socket: "Taken", address: "Address") -> bool:
-        """Whether the port would be shared with a socket that is not the tree's, whose share would come here."""
-        options = [_SO_REUSEPORT] if socket.type == _STREAM else [_SO_REUSEPORT, _SO_REUSEADDR]
-        if not any(socket.option(_socket.SOL_SOCKET, option) for option in options):
-            return False
-        return any(inode not in self._own for _, inode, _, _ in diag.bound(socket.type, address.port))
+    def _refuse_shared(self, socket: "Taken") -> None:
+        """Refuse a port that a socket of another's receives on as well, whose share would come here.
 
-    def remember(self, inode: int) -> None:
+        Asked when the port is taken already: SO_REUSEPORT and SO_REUSEADDR may be set until the very moment.
+        A stream does not listen yet; a datagram socket is tied to a port where nobody sends from.
+
+        Raises:
+            OSError: EADDRINUSE.
+        """
+        bound = socket.name()
+        if not bound.port:  # IP_BIND_ADDRESS_NO_PORT: one that is free, later
+            return
+        host = diag.plain(bound.host)
+        others = (one for one in diag.bound(socket.type, bound.port) if one[1] not in self._own)
+        mine = socket.marks()
+        if not any(one[1] not in mine and one[0] in (host, bytes(len(host))) for one in others):
+            return
+        if socket.type == _DGRAM:
+            self._datagrams.spoil(socket)
+        raise OSError(_EADDRINUSE, "Address already in use")
+
+    def remember(self, marks: "tuple[int, int]") -> None:
         """Take a socket for the tree's own from now on."""
-        self._own[inode] = None
+        self._own.update(dict.fromkeys(marks))
         if len(self._own) > self._most:
             alive = diag.alive()
-            self._own = {one: None for one in self._own if one in alive}
-            self._own[inode] = None
+            self._own = {one: None for one in self._own if one in alive or one in marks}
             self._most = max(_FEW, 2 * len(self._own))
 
     # connect ----------------------------------------------------------------------------------------
@@ -208,8 +221,8 @@ class Network:
             if socket.family == _socket.AF_UNIX:
                 return self._unix.connect(supervisor, call, socket, raw)
             if int.from_bytes(raw[:2], "little") == 0 or socket.family not in INET:
-                call.check()
-                return start(socket.fd, raw)  # AF_UNSPEC dissolves an association
+                self._datagrams.dissolve(call, socket)  # what AF_UNSPEC does
+                return start(socket.fd, raw)
             try:
                 address = Address(socket.family, raw)
             except ValueError:
@@ -296,9 +309,19 @@ class Network:
             return False
         if local and self.is_own(address, socket.type, socket):
             return True
+        if not local and self._listens_here(address, socket.type):
+            return False
         allow = "network.connect with this port and address"
         supervisor.decide("connect", "connect-address", f"{act} {address}", _EACCES, call, allow)
         return False
+
+    def _listens_here(self, address: "Address", kind: int) -> bool:
+        """Whether the tree itself serves at another address of this host, by `bind_allow`."""
+        host = address.destination()
+        if not self._own or host not in diag.local_addresses():
+            return False
+        found = _receivers(diag.bound(kind, address.port), host) if address.port else []
+        return bool(found) and all(one[1] in self._own for one in found)
 
     def is_own(self, address: "Address", kind: int, socket: "Taken | None" = None) -> bool:
         """Whether all that would receive at a loopback address is the tree's; nothing there harms nobody.
@@ -334,8 +357,7 @@ def _no_address(raw: bytes) -> OSError:
 def _receivers(found: "list[diag.Receiver]", host: bytes) -> "list[diag.Receiver]":
     """Of the sockets on a port those that would receive at an address: the exact ones, else the wildcards."""
     exact = [one for one in found if one[0] == host]
-    # :: may serve IPv4 as well.
-    return exact or [one for one in found if not one[0].strip(b"\0") and (len(one[0]) == 16 or len(host) == 4)]
+    return exact or [one for one in found if one[0] == bytes(len(host))]
 
 
 def _in_network(address: "Address", network: str, free: bool) -> bytes:

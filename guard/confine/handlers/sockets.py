@@ -3,7 +3,7 @@
 A path is resolved once, the socket there judged, and the connection made to that very file. A file below a
 writable place is not enough: a service that the user started outside may listen there, and would act for the
 tree outside (a build daemon, git's fsmonitor). So the kernel is asked whose sockets are bound to that file,
-and the tree's are known by their inodes. The same for abstract names.
+and the tree's are known by their marks (`diag`). The same for abstract names.
 
 To bind one is to create a file: a thread that has entered the tree's own Landlock rules does it, from the
 caller's directory and under its umask.
@@ -46,7 +46,7 @@ class UnixSockets:
 
     def __init__(self, supervisor: "Supervisor", waiters: "Waiters") -> None:
         self._allowed = tuple({path for name in supervisor.setting("unix_allow") for path in (name, real_path(name))})
-        self._own: dict[int, None] = {}  # inodes of sockets that the tree bound
+        self._own: dict[int, None] = {}  # marks of sockets that the tree bound
         self._most = _FEW
         self._waiters = waiters
         self._maker = _Maker(supervisor.ruleset, self._remember)
@@ -58,7 +58,7 @@ class UnixSockets:
         if len(raw) <= 2 or raw[2] == 0 or int.from_bytes(raw[:2], "little") != _AF_UNIX:
             call.check()  # an abstract name, one of the kernel's choice, or a mistake
             result = make("bind", socket.fd, raw)
-            self._remember(socket.inode())
+            self._remember(socket.marks())
             return result
         path = raw[2:].split(b"\0", 1)[0]
         mask = call.status("Umask", 8)
@@ -71,17 +71,17 @@ class UnixSockets:
         except OSError:
             os.close(where)
             raise
-        self._maker.add(_Making(call, socket.keep(), raw, where, above, parent + slash, base, mask))
+        self._maker.add(_Making(call, socket.marks(), socket.keep(), raw, where, above, parent + slash, base, mask))
         return PENDING
 
-    def _remember(self, inode: int) -> None:
-        self._own[inode] = None
+    def _remember(self, marks: "tuple[int, int]") -> None:
+        self._own.update(dict.fromkeys(marks))
         if len(self._own) > self._most:
             try:
                 alive = {found[0] for found in diag.unix_sockets()}
             except OSError:
-                alive = {inode}  # without the kernel's table nobody asks either
-            self._own = {one: None for one in self._own if one in alive or one == inode}
+                alive = set()  # without the kernel's table nobody asks either
+            self._own = {one: None for one in self._own if one in alive or one in marks}
             self._most = max(_FEW, 2 * len(self._own))
 
     # connect and sendto -------------------------------------------------------------------------------
@@ -173,14 +173,27 @@ class UnixSockets:
 class _Making:
     """A socket's file to be made: by whom, from where, under which mask."""
 
-    __slots__ = ("above", "base", "call", "fd", "mask", "parent", "raw", "where")
+    __slots__ = ("above", "base", "call", "fd", "marks", "mask", "parent", "raw", "where")
 
     def __init__(
-        self, call: "Call", fd: int, raw: bytes, where: int, above: int, parent: bytes, base: bytes, mask: int
+        self,
+        call: "Call",
+        marks: "tuple[int, int]",
+        fd: int,
+        raw: bytes,
+        where: int,
+        above: int,
+        parent: bytes,
+        base: bytes,
+        mask: int,
     ) -> None:
-        self.call, self.fd, self.raw = call, fd, raw
+        self.call, self.marks, self.fd, self.raw = call, marks, fd, raw
         self.where, self.above = where, above
         self.parent, self.base, self.mask = parent, base, mask
+
+    def close(self) -> None:
+        for fd in (self.fd, self.where, self.above):
+            os.close(fd)
 
 
 class _Maker:
@@ -188,10 +201,10 @@ class _Maker:
 
     Args:
         ruleset: descriptor of the tree's Landlock ruleset, -1 for none.
-        made: told the inode of each socket that was bound.
+        made: told the marks of each socket that was bound.
     """
 
-    def __init__(self, ruleset: int, made: "Callable[[int], None]") -> None:
+    def __init__(self, ruleset: int, made: "Callable[[tuple[int, int]], None]") -> None:
         self._ruleset = ruleset
         self._made = made
         self._jobs: list[_Making] = []
@@ -201,10 +214,14 @@ class _Maker:
 
     def add(self, job: "_Making") -> None:
         """Make it, and answer its caller."""
-        self._jobs.append(job)
         if not self._started:
+            try:
+                _thread.start_new_thread(self._serve, ())
+            except RuntimeError:  # the user has as many processes as may be
+                job.close()
+                raise OSError(EAGAIN, "Resource temporarily unavailable") from None
             self._started = True
-            _thread.start_new_thread(self._serve, ())
+        self._jobs.append(job)
         if self._work.locked():
             self._work.release()
 
@@ -231,8 +248,7 @@ class _Maker:
                 except Exception:  # noqa: BLE001 - a defect of ours refuses, and the thread goes on
                     code = _EACCES
                 finally:
-                    for fd in (job.fd, job.where, job.above):
-                        os.close(fd)
+                    job.close()
                     job.call.answer(0, code)
                     job.call.close()
 
@@ -248,7 +264,7 @@ class _Maker:
             name = job.raw[:2] + path + b"\0"
         job.call.check()
         make("bind", job.fd, name)
-        self._made(os.fstat(job.fd).st_ino)
+        self._made(job.marks)
 
 
 def _is_same(fd: int, path: bytes) -> bool:

@@ -5,7 +5,7 @@ import fcntl
 import posix as os
 
 from guard.confine.handlers.addresses import Address
-from guard.kernel import syscall
+from guard.kernel import diag, syscall
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -44,9 +44,9 @@ class Taken:
         except OSError:
             return 0
 
-    def inode(self) -> int:
-        """What tells it from every other socket."""
-        return os.fstat(self.fd).st_ino
+    def marks(self) -> "tuple[int, int]":
+        """What tells it from every other socket (`guard.kernel.diag.marks`)."""
+        return diag.marks(self._socket)
 
     def name(self) -> "Name":
         """Where an internet socket is bound; port 0 is nowhere."""

@@ -22,7 +22,7 @@ EINTR, EAGAIN, EALREADY, EINPROGRESS, ERESTARTSYS = 4, 11, 114, 115, 512
 _STILL = (EAGAIN, EALREADY, EINPROGRESS)
 _TICK, _RETRY = 0.02, 0.005  # seconds between looks at signals, and at queues that poll(2) does not watch
 _EACH = 0.0005  # what a look at one caller may cost at most, as a share of the tick
-_MOST = 512
+_MOST = 256  # a descriptor or two each, and a process has 1024 by default
 
 
 class _Waiting:
@@ -72,19 +72,29 @@ class Waiters:
         Raises:
             OSError: EAGAIN, where too many wait; nothing is closed then.
         """
+        self._start()
         with self._lock:
             if self._count >= _MOST:
                 raise OSError(EAGAIN, "Resource temporarily unavailable")
             self._count += 1
             deadline = time.monotonic() + limit if limit else 0
             self._new.append(_Waiting(call, fds, events, attempt, deadline, late))
-            if self._wake < 0:
-                self._wake, self._woken = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
-                _thread.start_new_thread(self._serve, ())
         try:
             os.write(self._woken, b"w")
         except BlockingIOError:
             return  # it has been woken often enough
+
+    def _start(self) -> None:
+        if self._woken >= 0:
+            return
+        self._wake, woken = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        try:
+            _thread.start_new_thread(self._serve, ())
+        except RuntimeError:  # the user has as many processes as may be
+            os.close(self._wake)
+            os.close(woken)
+            raise OSError(EAGAIN, "Resource temporarily unavailable") from None
+        self._woken = woken
 
     def _serve(self) -> None:
         poll = select.poll()
