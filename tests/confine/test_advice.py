@@ -1,6 +1,7 @@
 """What a refusal says of itself: short, without a path, and an overlay only where it opens just that."""
 
 import ast
+import re
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ from guard.confine.handlers import advice
 from guard.policy import layers
 from guard.policy.assign import Config
 from guard.policy.canonical import values_of
+from guard.policy.keys import CONTROLS
 from guard.policy.library import Library
 from guard.policy.model import ConnectRule
 
@@ -39,17 +41,20 @@ def test_every_sentence_fits_a_line_and_names_no_place(rule, texts):
         assert "/" not in text, "it would be withheld from the event"
 
 
+RULE = re.compile(r"[a-z]+(-[a-z]+)+")
+
+
 def _rules_of_handlers():
-    """Every rule that a handler's source gives to `decide`, `tell` or `_refuse`."""
+    """Every rule that a handler's source gives to `decide`, `tell`, `Denied` or `_refuse`."""
     for path in HANDLERS.glob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and len(node.args) > 2:
-                at = {"decide": 1, "tell": 1, "_refuse": 2}.get(node.func.attr)
-                if at is not None and isinstance(node.args[at], ast.Constant):
-                    yield node.args[at].value
+            name = getattr(getattr(node, "func", None), "attr", getattr(getattr(node, "func", None), "id", ""))
+            if isinstance(node, ast.Call) and name in ("decide", "tell", "_refuse", "Denied"):
+                texts = [each.value for each in node.args if isinstance(each, ast.Constant)]
+                yield from (each for each in texts if isinstance(each, str) and RULE.fullmatch(each))
 
 
-@pytest.mark.parametrize("rule", sorted({rule for rule in _rules_of_handlers() if isinstance(rule, str)}))
+@pytest.mark.parametrize("rule", sorted(set(_rules_of_handlers()) - set(CONTROLS)))
 def test_every_rule_of_a_handler_has_its_sentences(rule):
     assert rule in advice.ADVICE
 

@@ -169,7 +169,7 @@ class Session:
 
     def may_write(self, real: str) -> bool:
         """Whether the supervisor takes the place for one that the session may write."""
-        return any(places.is_below(real, top) for top in self._tops)
+        return any(places.is_below(real, top) for top in self._tops) and not self._held.denies(real)
 
     def entry(self, key: str, real: str) -> Entry | None:
         """Return the narrowest entry of a list of places that a real path lies at or below."""

@@ -34,6 +34,7 @@ ADVICE: "dict[str, Advice]" = {
     "pipe-to-shell": ("a download would run unread", "save it, read it, and let a person run it"),
     "downloaded-exec": ("it was downloaded in this session", "read it, and let a person run it"),
     "memory-exec": ("a program without a file would run", "write the program to a file in the project"),
+    "caller-unreadable": ("a program that guard cannot read asked for it", "start it from a shell instead"),
     "supervisor-error": ("guard could not judge the call", "report this to the keepers of guard"),
 }
 
