@@ -10,6 +10,8 @@ if TYPE_CHECKING:
     from typing import Any
 
 _MOST_FILES = 8192
+FILE = "file:"
+"""Begins the key of a file that a program writes what it reads to: an end of the graph, never gone through."""
 
 
 class Flow:
@@ -23,6 +25,7 @@ class Flow:
         self._edges: dict[str, set[str]] = {}  # pipe → the pipes its readers write
         self._tainted: set[str] = set()  # closed under the edges
         self._sinks: set[str] = set()
+        self._reached: list[str] = []
 
     def __len__(self) -> int:
         return len(self._edges) + len(self._tainted) + len(self._sinks)
@@ -61,21 +64,27 @@ class Flow:
             if at not in seen:
                 seen.add(at)
                 todo.extend(self._edges.get(at, ()))
+        self._reached += [end for end in seen - self._tainted if end.startswith(FILE)]
         self._tainted |= seen
         return not seen.isdisjoint(self._sinks)
+
+    def take_files(self) -> "list[str]":
+        """The paths of the files that a download has reached since this was asked last."""
+        reached, self._reached = self._reached, []
+        return [key[len(FILE) :] for key in reached]
 
     def forget(self, alive: "Set[str]") -> None:
         """Drop the pipes that no process holds any more.
 
         What a dead pipe connected stays connected: its reader may have handed on what it read.
         """
-        self._tainted &= alive
+        self._tainted = {pipe for pipe in self._tainted if pipe in alive}
         self._sinks &= alive
         through = {pipe: onward for pipe, onward in self._edges.items() if pipe not in alive}
         kept: dict[str, set[str]] = {}
         for pipe, onward in self._edges.items():
             if pipe in alive:
-                reached = {end for end in _behind(onward, through) if end in alive}
+                reached = {end for end in _behind(onward, through) if end in alive or end.startswith(FILE)}
                 if reached:
                     kept[pipe] = reached
         self._edges = kept

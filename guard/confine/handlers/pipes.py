@@ -28,7 +28,7 @@ _AT_ONCE, _PAGES = 16, 16384  # pointers copied at once, bytes of one argument
 _MOST_ARGUMENTS, _MOST_TEXT = 96, 65536
 _MOST_CACHED = 4096
 _FORGET_AT = 1024  # pipes known: look which of them are still there
-_MOST_PROCESSES = 4096
+_MOST_PROCESSES, _MOST_AWAITED = 4096, 64
 _SYSTEM = (b"/usr/", b"/bin/", b"/sbin/", b"/lib/", b"/lib64/", b"/opt/")
 _RELAYS = {"nc", "ncat", "netcat", "socat", "nc.openbsd", "nc.traditional"}
 _TAKES_FILES = {"cat", "tac", "tee", "head", "tail", "zcat", "gunzip", "base64", "gzip", "dd"}
@@ -49,14 +49,15 @@ class _Start:
     """What is known about one program that is about to start.
 
     Attributes:
-        call: who starts it. name, arguments: of the program that is meant. reads, writes: the pipes of 0 and 1.
+        call: who starts it. name, arguments: of the program that is meant.
+        reads, writes: the pipes of 0 and 1. output: what 1 writes, a file's key too.
     """
 
-    __slots__ = ("arguments", "call", "name", "reads", "writes")
+    __slots__ = ("arguments", "call", "name", "output", "reads", "writes")
 
     def __init__(self, call: "Call", name: str, arguments: "list[str]") -> None:
         self.call, self.name, self.arguments = call, name, arguments
-        self.reads = self.writes = ""
+        self.reads = self.writes = self.output = ""
 
 
 class Pipes:
@@ -120,7 +121,10 @@ class Pipes:
         else:
             name = self._identify(call, start, path)
             kind = commands.kind(name)
-        if kind == commands.OTHER or (kind == commands.COPIER and not self._downloads and name not in _TAKES_FILES):
+        plain = kind == commands.OTHER
+        if kind == commands.COPIER and not self._downloads and name not in _TAKES_FILES:
+            plain = not _link(call, 0).startswith(("pipe:", "socket:"))  # `install /dev/stdin f`
+        if plain:
             self._passes_on(call)
         else:
             self._consider(call, name, kind, argv)
@@ -129,8 +133,8 @@ class Pipes:
         """Most starts: a program whose arguments do not matter, and that hands something on if it writes a pipe."""
         if self._fed:
             self._starve(call)
-        writes = _link(call, 1)
-        if writes.startswith(("pipe:", "socket:")):
+        writes = _output(_link(call, 1))
+        if writes:
             reads = self._reader(call, 0)
             if reads:
                 self._filter(call, reads, writes)
@@ -148,6 +152,7 @@ class Pipes:
             kind = commands.kind(name)
         start = _Start(call, name, arguments)
         start.reads, start.writes = self._reader(call, 0), self._writer(call, 1)
+        start.output = start.writes or _output(_link(call, 1))
         if loader and arguments and "/" in arguments[0]:
             self._takes_path(start, arguments[0])  # the loader runs what is not executed by itself
         if len(self._flow) > self._forget_at:
@@ -163,8 +168,8 @@ class Pipes:
             self._takes_code(start, start.reads)
         elif kind == commands.COPIER:
             self._copies(start)
-        if start.reads and start.writes:
-            self._filter(call, start.reads, start.writes)
+        if start.reads and start.output:
+            self._filter(call, start.reads, start.output)
 
     def _identify(self, call: "Call", start: int, path: bytes) -> str:
         """Name a program outside the system's directories by what it is: links followed, copies of shells known.
@@ -234,7 +239,9 @@ class Pipes:
             self._remember_name(call, name, now)
 
     def _source(self, call: "Call", pipe: str) -> None:
-        if self._flow.add_source(pipe):
+        complete = self._flow.add_source(pipe)
+        self._take_files(call)
+        if complete:
             self._refuse(call, "pipe-to-shell", "a download piped into an interpreter")
 
     def _check_text(self, call: "Call", arguments: "list[str]", names: "list[str]") -> None:
@@ -258,8 +265,8 @@ class Pipes:
             took = self._takes_standard_input(start) or took
         elif program.text:
             self._takes_text(start, program.text, fed)
-        if not took and start.reads and start.writes:
-            self._filter(call, start.reads, start.writes)
+        if not took and start.reads and start.output:
+            self._filter(call, start.reads, start.output)
 
     def _takes_standard_input(self, start: "_Start") -> bool:
         call = start.call
@@ -340,8 +347,8 @@ class Pipes:
         fetched = bool(start.reads) and self._flow.is_tainted(start.reads)
         for path in sources[:16]:
             pipe, downloaded = self._look_at(call, path)
-            if pipe and start.writes and not pipe.startswith("/"):
-                self._filter(call, pipe, start.writes)
+            if pipe and start.output and not pipe.startswith("/"):
+                self._filter(call, pipe, start.output)
             fetched = fetched or downloaded or bool(pipe and self._flow.is_tainted(pipe))
         if not fetched and self._downloads and not sources:
             fetched = self._descriptor_is_download(call, 0)
@@ -352,6 +359,10 @@ class Pipes:
                 self._filter(call, start.reads, pipe)
             if fetched and not pipe:
                 self._remember_name(call, path, now)
+            elif start.reads and not pipe:
+                real = _to_be(call, path.encode("utf-8", "surrogateescape"))
+                if real:
+                    self._filter(call, start.reads, flow.FILE + real)
         if fetched and (not targets or start.name == "tee"):
             if start.writes:
                 self._source(call, start.writes)
@@ -386,8 +397,11 @@ class Pipes:
     def _filter(self, call: "Call", reads: str, writes: str) -> None:
         if reads.startswith("network:"):  # `cat < /dev/tcp/…`
             self._source(call, writes)
-        elif self._flow.add_filter(reads, writes):
-            self._refuse(call, "pipe-to-shell", "a download piped through a filter into an interpreter")
+        else:
+            complete = self._flow.add_filter(reads, writes)
+            self._take_files(call)
+            if complete:
+                self._refuse(call, "pipe-to-shell", "a download piped through a filter into an interpreter")
         if len(self._flow) > self._forget_at:
             self._forget(None)
 
@@ -412,7 +426,7 @@ class Pipes:
             if not real:
                 return
             self._downloads.add_name(real, now)
-            if len(self._awaited) < 64:
+            if len(self._awaited) < _MOST_AWAITED:
                 self._awaited[real] = call.pid
             return
         try:
@@ -426,6 +440,13 @@ class Pipes:
                 self._downloads.add_inode(status.st_dev, status.st_ino, _born(fd), now)
         finally:
             os.close(fd)
+
+    def _take_files(self, call: "Call") -> None:
+        """Remember what a download has come to through pipes."""
+        for path in self._flow.take_files():
+            self._downloads.add_name(path, time.time())
+            if len(self._awaited) < _MOST_AWAITED:
+                self._awaited[path] = call.pid
 
     def _remember_descriptor(self, call: "Call", number: int, now: float) -> None:
         """A fetcher's output goes to a file that is open already."""
@@ -533,13 +554,16 @@ class Pipes:
     def _connect_beside(self, call: "Call") -> None:
         """Add what the caller's parent and its other children connect without having started a program."""
         parent = _parent(call.status("Tgid"))
+        standard = _standard(parent)
         for pid in [parent, *_children(parent)]:
-            try:
-                reads, writes = os.readlink(f"/proc/{pid}/fd/0"), os.readlink(f"/proc/{pid}/fd/1")
-            except OSError:
-                continue
-            if reads.startswith("pipe:") and writes.startswith("pipe:"):
-                self._flow.add_filter(reads, writes)
+            found = _standard(pid)
+            if pid != parent and pid != call.pid and found == standard:
+                # Forked, and its pipes not yet moved into their places: whatever it holds may become them.
+                for reads in _ends_held(pid, 0o400):
+                    for writes in _ends_held(pid, 0o200):
+                        self._flow.add_filter(reads, writes)
+            elif found[0].startswith("pipe:") and found[1].startswith("pipe:"):
+                self._flow.add_filter(*found)
 
     def _forget(self, start: "_Start | None") -> None:
         alive = self._held()
@@ -654,6 +678,15 @@ def _glance(call: "Call", start: int, path: bytes) -> "tuple[int, ...]":
     return (*_identity(link), *_identity(target)) if target.st_mode & _S_IFMT == _S_IFREG else ()
 
 
+def _output(link: str) -> str:
+    """The key of what a descriptor writes to; "" where nothing is handed on."""
+    if link.startswith(("pipe:", "socket:")):
+        return link
+    if link.startswith("/") and not link.startswith(("/dev/", "/memfd:")) and not link.endswith(" (deleted)"):
+        return flow.FILE + link
+    return ""
+
+
 def _safe(path: str) -> str:
     return path.encode("utf-8", "backslashreplace").decode()
 
@@ -750,6 +783,28 @@ def _holds(pid: int, pipe: str) -> bool:
         except OSError:
             continue
     return False
+
+
+def _standard(pid: int) -> "tuple[str, str]":
+    try:
+        return os.readlink(f"/proc/{pid}/fd/0"), os.readlink(f"/proc/{pid}/fd/1")
+    except OSError:
+        return "", ""
+
+
+def _ends_held(pid: int, right: int) -> "list[str]":
+    """The pipes beyond the standard descriptors that a process may read (0o400) or write (0o200)."""
+    found = []
+    try:
+        for number in os.listdir(f"/proc/{pid}/fd"):
+            name = f"/proc/{pid}/fd/{number}"
+            if int(number) > 2 and os.lstat(name).st_mode & right:
+                link = os.readlink(name)
+                if link.startswith("pipe:"):
+                    found.append(link)
+    except OSError:
+        return found
+    return found
 
 
 def _script(call: "Call") -> str:
