@@ -309,7 +309,8 @@ class Places:
 
     def writable(self) -> "tuple[str, ...]":
         """Return the real paths of the places at and below which the session may write."""
-        return tuple(self._real(top) for top in self._tops)
+        made = tuple(path for path, access in self._grants if path.startswith("/dev/") and access & landlock.MAKE_REG)
+        return (*(self._real(top) for top in self._tops), *made)
 
     def denies(self, real: str) -> bool:
         """Whether a real path is denied, or guard's own, even within a place that may be written."""

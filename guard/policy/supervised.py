@@ -31,8 +31,7 @@ ASKED: tuple[tuple[tuple[str, ...], str, tuple[Test, ...]], ...] = (
     (("metadata",), "chown lchown fchown fchownat utime utimes futimesat utimensat", ()),
     (("metadata", "world-writable"), "setxattr lsetxattr fsetxattr removexattr lremovexattr fremovexattr", ()),
     # Whose process or thread it is, the filter cannot know.
-    (("processes",), "setpriority", (none_of(1, 0),)),
-    (("processes",), "ioprio_set", (none_of(1, 0),)),
+    (("processes",), "setpriority ioprio_set", ()),
     (("processes",), "sched_setaffinity sched_setscheduler sched_setparam sched_setattr", (none_of(0, 0),)),
     # What flows into an interpreter.
     (("pipe-to-shell",), "execve execveat", ()),

@@ -236,6 +236,16 @@ def test_files_without_a_place_are_the_trees_own(stage: Stage) -> None:
     assert stage.account.guard([PYTHON, "-c", script], cwd=stage.project).returncode == 0
 
 
+def test_shared_memory_and_devices_behave(stage: Stage) -> None:
+    script = (
+        "import os; name = f'/dev/shm/guard-test-{os.getpid()}'; fd = os.open(name, os.O_RDWR | os.O_CREAT, 0o600);"
+        " os.fchmod(fd, 0o640); os.chmod(name, 0o660); os.utime(name); os.unlink(name); os.utime('/dev/null')"
+    )
+    for policy in ("login-node", stage.policy(NO_MASK)):
+        done = stage.account.guard([PYTHON, "-c", script], cwd=stage.project, policy=policy)
+        assert done.returncode == 0, done.stderr
+
+
 def test_a_process_that_cannot_be_read_is_refused(stage: Stage) -> None:
     script = (
         "import ctypes, os; ctypes.CDLL(None).prctl(4, 0)\n"
@@ -341,6 +351,15 @@ def test_a_tree_schedules_its_own_tasks_and_nobody_elses(stage: Stage) -> None:
             assert stage.account.guard(words, cwd=stage.project).stdout == f"{[errno.EPERM] * 4}\n"
         finally:
             outside.kill()
+    group = (
+        "import os; os.setpriority(os.PRIO_PGRP, 0, 3) if not os.fork() else os._exit(os.wait()[1] >> 8)",
+        "import os; os.setpgid(0, 0); os.setpriority(os.PRIO_PGRP, 0, 3); os.setpriority(os.PRIO_PGRP, os.getpid(), 4)",
+        "import os; os.setpriority(os.PRIO_USER, 0, 3)",
+    )
+    for script, code in zip(group, (1, 0, 1), strict=True):  # guard itself is in the group that it was started in
+        words, alone = [PYTHON, "-c", script], {"cwd": stage.project, "process_group": 0}
+        assert stage.account.guard(words, **alone).returncode == code, script  # type: ignore[arg-type]
+        assert stage.account.command(words, **alone).returncode == 0, script  # type: ignore[arg-type]
     words = [PYTHON, "-c", TASKS, "inside"]
     for run in (stage.account.command, stage.account.guard):
         done = run(words, cwd=stage.project, capture_output=True)

@@ -9,7 +9,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from guard.confine.handlers.base import Handler
 
-_PRIO_PROCESS, _IOPRIO_WHO_PROCESS = 0, 1
+_PRIO_PROCESS, _IOPRIO_WHO_PROCESS = 0, 1  # each one less than that of a process group
+_EPERM, _ESRCH = 1, 3
 
 
 def handlers(supervisor: "Supervisor") -> "dict[str, Handler]":
@@ -26,35 +27,53 @@ def handlers(supervisor: "Supervisor") -> "dict[str, Handler]":
 
 def setpriority(supervisor: "Supervisor", call: "Call") -> int:
     """setpriority(which, who, priority)."""
-    return _judge(supervisor, call, call.args[1], call.args[0] & 0xFFFFFFFF == _PRIO_PROCESS)
+    return _judge_which(supervisor, call, _PRIO_PROCESS)
 
 
 def ioprio_set(supervisor: "Supervisor", call: "Call") -> int:
     """ioprio_set(which, who, priority)."""
-    return _judge(supervisor, call, call.args[1], call.args[0] & 0xFFFFFFFF == _IOPRIO_WHO_PROCESS)
+    return _judge_which(supervisor, call, _IOPRIO_WHO_PROCESS)
 
 
 def scheduling(supervisor: "Supervisor", call: "Call") -> int:
     """sched_setaffinity(pid, …) and its kin."""
-    return _judge(supervisor, call, call.args[0], True)
+    return _judge(supervisor, call, call.args[0] & 0xFFFFFFFF)
 
 
-def _judge(supervisor: "Supervisor", call: "Call", number: int, one: bool) -> int:
-    """Let the kernel do it for a task of the tree: the register says which, and a tree's ids stay its own.
-
-    A whole process group or user (`one` is false) may reach beyond the tree.
-    """
-    pid = number & 0xFFFFFFFF
-    if one and not _exists(pid):
-        raise OSError(3, "No such process")
-    if not one or not paths.in_tree(pid, os.getpid()):
-        supervisor.decide("processes", "task-outside", f"scheduling of {'process' if one else 'group'} {pid}", 1, call)
+def _judge_which(supervisor: "Supervisor", call: "Call", process: int) -> int:
+    """Judge a call about a process, a process group (one more than that) or a user."""
+    which, who = call.args[0] & 0xFFFFFFFF, call.args[1] & 0xFFFFFFFF
+    if which == process:
+        return _judge(supervisor, call, who) if who else CONTINUE
+    if which != process + 1 or not _is_ours(who or _group_of(call.pid)):
+        kind = "a process group" if which == process + 1 else "a user"
+        supervisor.decide("processes", "task-outside", f"scheduling of {kind}", _EPERM, call)
     return CONTINUE
 
 
-def _exists(pid: int) -> bool:
-    try:
-        os.stat(f"/proc/{pid}")
-    except OSError:
-        return False
+def _judge(supervisor: "Supervisor", call: "Call", pid: int) -> int:
+    """Let the kernel do it for a task of the tree: the register says which, and a tree's ids stay its own."""
+    if not paths.in_tree(pid, os.getpid()):
+        try:
+            os.stat(f"/proc/{pid}")
+        except OSError:
+            raise OSError(_ESRCH, "No such process") from None
+        supervisor.decide("processes", "task-outside", f"scheduling of process {pid}", _EPERM, call)
+    return CONTINUE
+
+
+def _is_ours(group: int) -> bool:
+    """Whether every process of a group is the tree's; the group that guard was started in is not."""
+    for name in os.listdir("/proc"):
+        if name.isdigit() and _group_of(int(name)) == group and not paths.in_tree(int(name), os.getpid()):
+            return False
     return True
+
+
+def _group_of(pid: int) -> int:
+    try:
+        with open(f"/proc/{pid}/stat", "rb", buffering=0) as file:
+            text = file.read()
+    except OSError:
+        return -1
+    return int(text[text.rindex(b")") + 2 :].split(None, 3)[2])
