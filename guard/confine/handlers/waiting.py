@@ -10,8 +10,10 @@ handler runs, and the kernel decides by SA_RESTART whether the call fails with E
 import _thread
 import posix as os
 import select
+import sys
 import time
 
+from guard.kernel import syscall
 from guard.kernel.notify import Call, Gone
 
 TYPE_CHECKING = False
@@ -22,7 +24,8 @@ EINTR, EAGAIN, EALREADY, EINPROGRESS, ERESTARTSYS = 4, 11, 114, 115, 512
 _STILL = (EAGAIN, EALREADY, EINPROGRESS)
 _TICK, _RETRY = 0.02, 0.005  # seconds between looks at signals, and at queues that poll(2) does not watch
 _EACH = 0.0005  # what a look at one caller may cost at most, as a share of the tick
-_MOST = 256  # a descriptor or two each, and a process has 1024 by default
+_MOST = 4096
+_RLIMIT_NOFILE = 7
 
 
 class _Waiting:
@@ -48,7 +51,7 @@ class Waiters:
     def __init__(self) -> None:
         self._lock = _thread.allocate_lock()
         self._new: list[_Waiting] = []
-        self._count = 0
+        self._count, self._most = 0, 64
         self._wake, self._woken = -1, -1
 
     def add(
@@ -74,7 +77,7 @@ class Waiters:
         """
         self._start()
         with self._lock:
-            if self._count >= _MOST:
+            if self._count >= self._most:
                 raise OSError(EAGAIN, "Resource temporarily unavailable")
             self._count += 1
             deadline = time.monotonic() + limit if limit else 0
@@ -87,6 +90,10 @@ class Waiters:
     def _start(self) -> None:
         if self._woken >= 0:
             return
+        # This thread and the one that answers take turns often: neither is to wait long for the other.
+        sys.setswitchinterval(0.0005)
+        # A descriptor or two each; one in two at most is for those that wait.
+        self._most = min(_MOST, _more_descriptors() // 4)
         self._wake, woken = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         try:
             _thread.start_new_thread(self._serve, ())
@@ -138,6 +145,9 @@ class Waiters:
 
     def _ended(self, one: "_Waiting", ready: bool, look: bool, now: float) -> bool:
         """Attempt it, or see whether its caller can wait no longer; whether it has been answered."""
+        late = one.deadline and now >= one.deadline
+        if not (ready or look or late):
+            return False
         try:
             one.call.check()
             code = 0
@@ -150,7 +160,7 @@ class Waiters:
                     one.call.answer(result)
                     return True
             if code in (0, *_STILL):
-                code = one.late if one.deadline and now >= one.deadline else 0
+                code = one.late if late else 0
             if not code and look:
                 code = interrupted(one.call.pid)
                 code = EINTR if code and not one.restarts else code
@@ -169,6 +179,18 @@ class Waiters:
             os.close(fd)
         with self._lock:
             self._count -= 1
+
+
+def _more_descriptors() -> int:
+    """Have as many descriptors as this user may; returns how many."""
+    with open("/proc/self/limits", "rb") as file:
+        words = file.read().partition(b"\nMax open files")[2].split(None, 2)
+    soft, hard = (1 << 20 if word == b"unlimited" else int(word) for word in words[:2])
+    try:
+        syscall("prlimit64", 0, _RLIMIT_NOFILE, hard.to_bytes(8, sys.byteorder) * 2, None)
+    except OSError:
+        return soft
+    return hard
 
 
 def interrupted(pid: int) -> int:
