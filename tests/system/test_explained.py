@@ -24,6 +24,9 @@ STRICT = """
 schema = 1
 name = "strict"
 extends = "login-node"
+[files]
+deny = ["{project}/kept"]
+mask = "never"
 [network]
 bind = "deny"
 bind_allow = [
@@ -106,6 +109,16 @@ exec {home}/tool
 exec {elsewhere}/tool
 exec {project}/to-tool
 """
+KEPT = """
+read {project}/kept/secret
+read {project}/kept
+read {project}/file
+write {project}/kept/secret
+write {project}/kept/new
+write {project}/fresh
+write {project}/full/fresh
+chmod 0644 {project}/kept/secret
+"""
 OTHERS = """
 chmod 0644 {project}/other
 chmod 0666 {project}/other
@@ -184,10 +197,10 @@ os.set_inheritable(listener, True)
 os.execv(sys.argv[1], sys.argv[1:])
 """
 WAYS = {
-    "masked": ("login-node", (), FILES + OTHERS),
+    "masked": ("login-node", (), FILES + KEPT + OTHERS),
     "unmasked": (NO_MASK, (), FILES),
     "unsupervised": ("login-node", (PYTHON, "-IS", "-c", OCCUPIED), OTHERS),
-    "strict": (STRICT, (), OTHERS),
+    "strict": (STRICT, (), KEPT + OTHERS),
     "loose": (LOOSE, (), OTHERS),
 }
 DENIED, DONE = "denied", {"allowed": "done", "observed": "done", "denied": "refused", "rewritten": "rewritten"}
@@ -210,6 +223,7 @@ class Ground:
             write(path, "secret")
         if not (home / ".bashrc").exists():
             write(home / ".bashrc", "# start")
+        write(stage.project / "kept/secret", "secret")
         write(stage.project / "closed", "secret", 0o444)
         write(stage.project / "script", "#!/bin/sh\nexit 0\n", 0o755)
         write(stage.project / "script-elsewhere", f"#!{stage.elsewhere}/tool\n", 0o755)
@@ -260,7 +274,7 @@ def ground(account: Account) -> Iterator[Ground]:
 
 @pytest.fixture(scope="module")
 def bare(ground: Ground) -> dict[str, str]:
-    return ground.perform(FILES + OTHERS, [])
+    return ground.perform(FILES + KEPT + OTHERS, [])
 
 
 @pytest.fixture(scope="module")
