@@ -79,7 +79,10 @@ def test_an_overlay_that_leaves_loopback_out_is_not_named_for_it(name, port, rul
     assert bool(found) == bool(opens)
 
 
-@pytest.mark.parametrize("target", ["169.254.169.254:22", "[fe80::1]:22", "10.1.2.3:23", "nonsense", ""])
+@pytest.mark.parametrize(
+    "target",
+    ["169.254.169.254:22", "[fe80::1]:22", "100.100.100.200:22", "10.1.2.3:23", "10.1.2.3:99999", "nonsense", ""],
+)
 def test_no_overlay_is_named_where_none_opens_it(target):
     assert advice.overlay("connect-address", target) == ""
 

@@ -6,6 +6,7 @@ import os
 import re
 import stat
 
+from guard import kernel
 from guard.confine import places
 from guard.confine.explain.answer import ALLOWED, DENIED, REWRITTEN, Answer, UnfitError
 from guard.confine.explain.session import FILTER, KERNEL, MASKED, ORDINARY, SHARED, SUPERVISOR, Entry, Session
@@ -192,11 +193,26 @@ def pattern(session: Session, real: str) -> str:
 
 def _ordinary(target: str, mode: int) -> str:
     """Why the host itself refuses, "" if it does not: modes, access lists, read-only file systems."""
-    if not os.path.lexists(target) or os.access(target, mode, effective_ids=os.access in os.supports_effective_ids):
+    if not os.path.lexists(target) or _may(target, mode):
         return ""
     if mode & os.W_OK and os.statvfs(target).f_flag & os.ST_RDONLY:
         return "the file system is read-only"
     return "the modes of the file or of a directory above it do not"
+
+
+def _may(target: str, mode: int) -> bool:
+    """Whether the session's user may; root without root's capabilities, which a session does not have."""
+    if os.geteuid():
+        return os.access(target, mode, effective_ids=os.access in os.supports_effective_ids)
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            kernel.drop_capabilities()
+            code = 0 if os.access(target, mode, effective_ids=True) else 1
+        finally:
+            os._exit(code)
+    return os.waitpid(child, 0)[1] == 0
 
 
 def _open_already(real: str) -> Answer | None:
@@ -245,7 +261,7 @@ def chmod(session: Session, mode: str, path: str) -> Answer:
     real = os.path.realpath(path)
     status = os.stat(real)
     wanted = new_mode(mode, status.st_mode)
-    foreign = os.geteuid() not in (0, status.st_uid)
+    foreign = os.geteuid() != status.st_uid
     ordinary = Answer(DENIED, "metadata", "guard aside: only a file's owner changes its mode", ORDINARY, real=real)
     if session.files and (session.hidden(real) or session.shielded(real)):
         key = "files.deny" if session.hidden(real) else "files.protect"

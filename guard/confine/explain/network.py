@@ -112,8 +112,8 @@ def bind(session: Session, address: Address) -> Answer:
     else:
         unseen = f"NOT HELD here: {session.here.host.landlock_reason or 'this kernel has no rules for ports'}"
         answer = Answer(ALLOWED, "bind", "nothing holds it here", unseen=unseen)
-    if answer.verdict != DENIED and 0 < address.port < session.here.first_port and os.geteuid():
-        why = f"guard aside: ports below {session.here.first_port} are root's"
+    if answer.verdict != DENIED and 0 < address.port < session.here.first_port:
+        why = f"guard aside: ports below {session.here.first_port} take a right that no session has"
         return Answer(DENIED, "bind", why, ORDINARY, real=real)
     return _at(answer, real)
 

@@ -4,8 +4,11 @@ Constant sentences without a name of anything, so that they may be stored as the
 opens just what was refused, it is named; `guard explain` asks the whole policy, and knows more.
 """
 
+import _socket
 import posix as os
 import select
+
+from guard.confine.handlers.addresses import Address
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -48,8 +51,6 @@ _PORTS = (
     (22350, 22350, "licences", False), (6001, 6001, "licences", False), (6200, 6200, "licences", False),
     (4085, 4085, "licences", False),
 )  # fmt: skip
-_LOOPBACK = ("127.", "0.0.0.0:", "[::1]", "[::]", "[::ffff:127.", "[::ffff:0.0.0.0]")
-_NEVER = ("169.254.", "168.63.129.16:", "[fe8", "[fe9", "[fea", "[feb", "[fd00:ec2:", "[::ffff:169.254.")
 _SOCKETS = (
     ("/run/munge", "slurm-client"), ("/run/slurm", "slurm-client"), ("/run/slurmctld", "slurm-client"),
     ("/run/slurmdbd", "slurm-client"), ("/run/.heim_org.h5l.kcm-socket", "kerberos"),
@@ -80,16 +81,29 @@ def allow(rule: str, what: str, given: str = "") -> str:
 def overlay(rule: str, target: str) -> str:
     """Name the shipped overlay that opens an address or a socket; empty where none does."""
     if rule == "connect-address":
-        port = target.rpartition(":")[2]
-        if not port.isdigit() or target.startswith(_NEVER):
+        address = _address(target)
+        if address is None or address.is_link_local() or address.is_metadata():
             return ""
-        local = target.startswith(_LOOPBACK)
+        local = address.is_loopback() or address.is_wildcard()
         return next(
-            (name for low, high, name, loopback in _PORTS if low <= int(port) <= high and (loopback or not local)), ""
+            (name for low, high, name, loopback in _PORTS if low <= address.port <= high and (loopback or not local)),
+            "",
         )
     if rule == "unix-path":
         return next((name for path, name in _SOCKETS if target == path or target.startswith(path + "/")), "")
     return ""
+
+
+def _address(text: str) -> "Address | None":
+    """Read an address as `Address` writes it."""
+    host, _, port = text.rpartition(":")
+    family = _socket.AF_INET6 if host.startswith("[") else _socket.AF_INET
+    try:
+        raw = _socket.inet_pton(family, host.strip("[]"))
+        head = family.to_bytes(2, "little") + int(port).to_bytes(2, "big")
+    except (OSError, ValueError, OverflowError):
+        return None
+    return Address(family, head + raw + bytes(8) if len(raw) == 4 else head + bytes(4) + raw + bytes(4))
 
 
 def tell(fd: int, act: str, why: str, allow: str, count: int = 1) -> None:
