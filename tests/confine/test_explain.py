@@ -127,6 +127,14 @@ def test_what_only_a_supervisor_could_hold_is_said_not_to_be_held(ask, words):
     assert ask(*words, can_listen=False).unseen.startswith("NOT HELD here")
 
 
+@pytest.mark.skipif(os.uname().machine not in ("x86_64", "aarch64"), reason="reads 64-bit programs")
+def test_a_program_whose_loader_may_not_run_is_not_said_to_run(ask):
+    assert ask("exec", "/usr/bin/env").verdict == ALLOWED
+    answer = ask("exec", "/usr/bin/env", change={"files.read": ("/usr/bin",)})
+    assert (answer.verdict, answer.layer) == (DENIED, "Landlock")
+    assert "/ld-" in answer.real
+
+
 def test_a_policy_without_a_supervisor_has_none(ask):
     never = {"supervisor.use": "never"}
     assert ask("bind", "127.0.0.1:8080", change=never).layer == "Landlock"

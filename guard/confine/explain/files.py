@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import stat
+import struct
 
 from guard import kernel
 from guard.confine import places
@@ -15,6 +16,7 @@ from guard.policy import filter as filters
 from guard.policy.refusals import NOTHING
 
 _AT_FDCWD = 0xFFFFFF9C
+_PT_INTERP = 3
 # Entries of another process's directory in /proc that the kernel opens only to who may trace it (proc(5)).
 _TRACED = ("mem", "environ", "auxv", "maps", "smaps", "smaps_rollup", "pagemap", "stack", "syscall", "fd", "fdinfo",
            "map_files", "root", "cwd", "exe", "io", "personality", "timers", "ns", "numa_maps")  # fmt: skip
@@ -231,13 +233,25 @@ def _process(session: Session, path: str) -> Answer | None:
 
 
 def _interpreter(real: str) -> str:
+    """What the kernel starts in a program's stead or beside it: by `#!`, or an ELF's loader (elf(5), PT_INTERP)."""
     try:
         with open(real, "rb") as file:
-            line = file.readline(256)
-    except OSError:
-        return ""  # not ours to read; whether it runs is the kernel's answer
-    words = os.fsdecode(line[2:]).split()
-    return words[0] if line.startswith(b"#!") and words else ""
+            head = file.read(256)
+            if head.startswith(b"#!"):
+                words = os.fsdecode(head[2:].split(b"\n")[0]).split()
+                return words[0] if words else ""
+            if head[:6] != b"\x7fELF\2\1":
+                return ""
+            (table,), (size, count) = struct.unpack_from("<Q", head, 32), struct.unpack_from("<HH", head, 54)
+            file.seek(table)
+            for _ in range(min(count, 64)):
+                kind, _, at, _, _, length = struct.unpack_from("<IIQQQQ", file.read(size))
+                if kind == _PT_INTERP:
+                    file.seek(at)
+                    return os.fsdecode(file.read(min(length, 4096)).split(b"\0")[0])
+    except (OSError, struct.error):
+        return ""  # not ours to read, or no program: whether it runs is the kernel's answer
+    return ""
 
 
 def _raises(real: str) -> bool:
