@@ -36,10 +36,14 @@ if TYPE_CHECKING:
     class Supervisor(Protocol):
         """Who answers: `guard.confine.handlers.base`, or the watcher of `guard learn`."""
 
-        def begin(self, command: int) -> None: ...
-        def answer(self, call: notify.Call) -> None: ...
-        def command_ended(self, status: int) -> None: ...
-        def end(self) -> None: ...
+        def begin(self, command: int) -> None:
+            """Take note that the tree is about to start."""
+        def answer(self, call: notify.Call) -> None:
+            """Answer one call; never raises."""
+        def command_ended(self, status: int) -> None:
+            """Take note of the command's end."""
+        def end(self) -> None:
+            """Take note that nobody is left."""
 
 
 PR_SET_PDEATHSIG = 1

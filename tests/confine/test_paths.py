@@ -27,8 +27,9 @@ def place(tmp_path: Path) -> Iterator[Path]:
     for name in ("file", "inner/file", "inner/below/file"):
         (root / name).write_text(name)
     for name, target in (
-        ("link", "inner/file"), ("directory-link", "inner"), ("slash-link", "inner/"), ("absolute", str(root / "inner")),
-        ("up", "../top/inner"), ("round", "round"), ("dangling", "nothing"), ("self", "/proc/self/cwd/file"),
+        ("link", "inner/file"), ("directory-link", "inner"), ("slash-link", "inner/"),
+        ("absolute", str(root / "inner")), ("up", "../top/inner"), ("round", "round"), ("dangling", "nothing"),
+        ("self", "/proc/self/cwd/file"),
         ("stdin", "/dev/stdin"), ("inner/above", "../file"), ("rooted", "/inner/file"),
     ):  # fmt: skip
         (root / name).symlink_to(target)
@@ -39,12 +40,15 @@ def place(tmp_path: Path) -> Iterator[Path]:
 
 
 PATHS = [
-    "file", "./file", "inner/file", "inner/../file", "inner//below///file", "link", "directory-link/file", "slash-link/file",
-    "absolute/file", "up/below/file", "round", "dangling", "nothing", "nothing/file", "file/", "file/.", "file/..",
-    "file/file", "inner/", "inner/.", "inner/..", ".", "..", "link/", "directory-link", "directory-link/", "slash-link",
+    "file", "./file", "inner/file", "inner/../file", "inner//below///file", "link", "directory-link/file",
+    "slash-link/file", "absolute/file", "up/below/file", "round", "dangling", "nothing", "nothing/file",
+    "file/", "file/.",
+    "file/..", "file/file", "inner/", "inner/.", "inner/..", ".", "..", "link/", "directory-link",
+    "directory-link/", "slash-link",
     "inner/above", "chain41", "chain3", "chain2", "chain1", "chain0", "self", "stdin", "x" * 255, "x" * 256, "/", "//",
-    "/proc/self/cwd/file", "/proc/thread-self/cwd/file", "/proc/self/fd/0", "/dev/fd/0", "/dev/stdin", "/proc/self/root",
-    "/proc/self/task", "/proc/self/status", "/proc/thread-self", "/proc/self", "/proc/self/exe", "/proc/self/fd/77",
+    "/proc/self/cwd/file", "/proc/thread-self/cwd/file", "/proc/self/fd/0", "/dev/fd/0", "/dev/stdin",
+    "/proc/self/root", "/proc/self/task", "/proc/self/status", "/proc/thread-self", "/proc/self",
+    "/proc/self/exe", "/proc/self/fd/77",
     "/proc/self/cwd/../top/link", "/proc/self/nothing", "/etc/../etc/passwd", "/nothing", "inner/../../top/file",
 ]  # fmt: skip
 
@@ -126,8 +130,9 @@ def test_in_a_root_of_its_own_the_caller_is_not_left(place: Path) -> None:
         os.chdir("/inner")
 
     every = [
-        "/file", "/inner/file", "file", "../file", "../../file", "../../../..", "/..", "/../file", "/rooted", "../rooted",
-        "above", "/up/file", "/absolute/file", "/self", "/proc/self/cwd/file", "/round", "/link", "/directory-link/file",
+        "/file", "/inner/file", "file", "../file", "../../file", "../../../..", "/..", "/../file", "/rooted",
+        "../rooted", "above", "/up/file", "/absolute/file", "/self", "/proc/self/cwd/file", "/round", "/link",
+        "/directory-link/file",
     ]  # fmt: skip
     _compare(before, every)
 

@@ -13,7 +13,7 @@ import sys
 import threading
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from calls import AT_FDCWD, EMPTY, NOFOLLOW, call, times  # noqa: E402
+from calls import AT_FDCWD, EMPTY, NOFOLLOW, call, times
 
 OTHERS_MAY_WRITE = b"".join(
     int.to_bytes(word, size, "little")
@@ -34,9 +34,11 @@ def ways(where):
     directory = os.open(where, os.O_PATH)
     inner = os.open(".", os.O_PATH)
     roads = {
-        "absolute": path, "relative": relative + b"/file", "link": b"to-outside", "linked directory": b"to-directory/file",
+        "absolute": path, "relative": relative + b"/file", "link": b"to-outside",
+        "linked directory": b"to-directory/file",
         "fd": b"/proc/self/fd/%d" % reading, "naming fd": b"/proc/thread-self/fd/%d" % naming,
-        "dev fd": b"/dev/fd/%d" % reading, "root": b"/proc/self/root" + path, "cwd": b"/proc/self/cwd/" + relative + b"/file",
+        "dev fd": b"/dev/fd/%d" % reading, "root": b"/proc/self/root" + path,
+        "cwd": b"/proc/self/cwd/" + relative + b"/file",
         "dots": b"./nothing/../../" + relative + b"/file" if os.path.isdir("nothing") else b"./" + relative + b"/file",
         "directory fd": b"/proc/self/fd/%d/file" % directory,
     }  # fmt: skip

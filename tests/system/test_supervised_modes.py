@@ -136,7 +136,7 @@ def test_a_wheel_with_a_program_keeps_its_x_bit(stage: Stage) -> None:
         for name, text, mode in (
             ("tool-1.data/scripts/tool", "#!/bin/sh\necho ran\n", 0o777),
             ("tool-1.dist-info/METADATA", "Metadata-Version: 2.1\nName: tool\nVersion: 1\n", 0o666),
-            ("tool-1.dist-info/WHEEL", "Wheel-Version: 1.0\nGenerator: a\nRoot-Is-Purelib: true\nTag: py3-none-any\n", 0o666),
+            ("tool-1.dist-info/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n", 0o666),
             ("tool-1.dist-info/RECORD", "", 0o666),
         ):  # fmt: skip
             info = zipfile.ZipInfo(name)
@@ -203,8 +203,8 @@ def test_nothing_outside_changes_by_any_call_on_any_road(stage: Stage) -> None:
         done = stage.account.guard(words, cwd=stage.project, policy=run)
         answers = json.loads(done.stdout)
         assert {*answers.values()} == {errno.EPERM}, answers
-        after = target.stat()
-        assert (after.st_mode, after.st_mtime_ns, after.st_ctime_ns) == (before.st_mode, before.st_mtime_ns, before.st_ctime_ns)
+        assert target.stat()[:10] == before[:10]
+        assert target.stat().st_ctime_ns == before.st_ctime_ns
 
 
 def test_what_the_shell_opened_for_the_command_is_outside_too(stage: Stage) -> None:
@@ -231,7 +231,8 @@ def test_a_denied_place_within_a_writable_one_keeps_its_modes(stage: Stage) -> N
 def test_files_without_a_place_are_the_trees_own(stage: Stage) -> None:
     script = (
         "import os, socket, tempfile; os.fchmod(os.memfd_create('a'), 0o600); os.fchmod(os.pipe()[0], 0o600);"
-        " a, b = socket.socketpair(); os.fchmod(a.fileno(), 0o600); t = tempfile.TemporaryFile(); os.fchmod(t.fileno(), 0o640)"
+        " a, b = socket.socketpair(); os.fchmod(a.fileno(), 0o600); t = tempfile.TemporaryFile();"
+        " os.fchmod(t.fileno(), 0o640)"
     )
     assert stage.account.guard([PYTHON, "-c", script], cwd=stage.project).returncode == 0
 
@@ -317,7 +318,8 @@ libc = ctypes.CDLL(None, use_errno=True)
 NUMBERS = {"x86_64": (203, 141, 251, 144), "aarch64": (122, 140, 30, 119)}[os.uname().machine]
 def call(number, *args):
     ctypes.set_errno(0)
-    return ctypes.get_errno() if libc.syscall(ctypes.c_long(number), *map(ctypes.c_long, args[:2]), *args[2:]) < 0 else 0
+    failed = libc.syscall(ctypes.c_long(number), *map(ctypes.c_long, args[:2]), *args[2:]) < 0
+    return ctypes.get_errno() if failed else 0
 everywhere, zero = ctypes.byref(ctypes.c_long(-1)), ctypes.byref(ctypes.c_int(0))
 def all_of(pid):
     return [call(NUMBERS[0], pid, 8, everywhere), call(NUMBERS[1], 0, pid, ctypes.c_long(5)),

@@ -132,7 +132,7 @@ def utime(supervisor: "Supervisor", call: "Call") -> int:
 
 
 def _utimes(supervisor: "Supervisor", call: "Call", start: int, path_at: int, times_at: int) -> int:
-    """utimes and futimesat: microseconds; futimesat without a path is the descriptor's own file."""
+    """Microseconds, for utimes and futimesat; futimesat without a path is the descriptor's own file."""
     times = None
     if times_at:
         s1, u1, s2, u2 = struct.unpack("@4q", call.read(times_at, 32))

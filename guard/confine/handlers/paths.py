@@ -176,7 +176,7 @@ def _walk(call: "Call", root: int, at: int, path: bytes, follow: bool) -> int:
                 os.close(below)
             if target is not None:
                 if not in_tree(target, os.getpid()):
-                    raise OSError(_EACCES, "Permission denied")
+                    raise OSError(_EACCES, "Permission denied")  # noqa: TRY301 - what is open is closed below
                 through = os.open(part, O_PATH, dir_fd=at)
                 os.close(at)
                 at = through
@@ -188,7 +188,7 @@ def _walk(call: "Call", root: int, at: int, path: bytes, follow: bool) -> int:
             directory_wanted = directory_wanted or (last and text.endswith(b"/"))
             parts.extend(reversed(text.split(b"/")))
         if directory_wanted and os.fstat(at).st_mode & _FORMAT != _DIRECTORY:
-            raise OSError(_ENOTDIR, "Not a directory")
+            raise OSError(_ENOTDIR, "Not a directory")  # noqa: TRY301 - as above
     except BaseException:
         if at >= 0:
             os.close(at)
