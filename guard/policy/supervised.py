@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 from guard.kernel import assembler as bpf
 from guard.kernel import seccomp
-from guard.policy.refusals import Test, lacks, none_of, nonzero
+from guard.policy.refusals import Test, lacks, none_of, nonzero, one_of
 from guard.policy.status import control_modes
 
 __all__ = ["ASKED", "calls", "head"]
@@ -22,6 +22,8 @@ MODES = ("world-writable", "setuid", "metadata")
 ASKED: tuple[tuple[tuple[str, ...], str, tuple[Test, ...]], ...] = (
     # An address stands behind a pointer.
     (BIND, "bind", ()),
+    # Datagrams of IPv4 (2) and IPv6 (10): where one goes stands behind a pointer in sendmsg.
+    (("bind",), "socket", (one_of(0, 2, mask=0xFFFFFFF7), one_of(1, 2, mask=0xF))),
     (("bind", "connect"), "listen", ()),  # connect: to know what the tree itself listens on
     (CONNECT, "connect", ()),
     (("bind", "connect", "unix-sockets"), "sendto", (nonzero(4),)),

@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from errno import EACCES, EADDRINUSE, ECONNREFUSED, EINPROGRESS, EINTR
+from errno import EACCES, EADDRINUSE, ECONNREFUSED, EINPROGRESS, EINTR, EPERM
 from pathlib import Path
 from typing import Any
 
@@ -708,6 +708,85 @@ def test_only_who_was_asked_can_answer(ground: Stage, own_address: str, how: str
         thread.join(5)
     assert (said, peer) == ("asked and answered", own_address)
     assert (more == 0) is not guarded
+
+
+@pytest.fixture(scope="module")
+def neighbour() -> Iterator[tuple[str, str, list[str]]]:
+    """Another host, in a network namespace: (our address towards it, its address, what runs a command there)."""
+    name, ours, its = f"gt{os.getpid() % 100000}", "198.18.7.1", "198.18.7.2"
+    for words in (
+        f"netns add {name}", f"link add {name}a type veth peer name {name}b netns {name}",
+        f"addr add {ours}/30 dev {name}a", f"link set {name}a up", f"-n {name} addr add {its}/30 dev {name}b",
+        f"-n {name} link set {name}b up", f"-n {name} link set lo up",
+    ):  # fmt: skip
+        done = subprocess.run(["ip", *words.split()], capture_output=True, text=True, check=False)
+        if done.returncode:
+            subprocess.run(["ip", "netns", "del", name], capture_output=True, check=False)
+            pytest.skip(f"no network namespace here: {done.stderr}")
+    yield ours, its, ["ip", "netns", "exec", name]
+    subprocess.run(["ip", "netns", "del", name], capture_output=True, check=False)
+
+
+HEARS = """
+host, port, how = sys.argv[1], int(sys.argv[2]), sys.argv[3]
+new = socket.socket(V6 if how == "v6" else V4, UDP)
+if how == "bound":
+    new.bind((host, port))
+else:  # no filter of system calls sees where it goes
+    new.sendmsg([b"x"], [], 0, ("::1" if how == "v6" else "127.0.0.1", 9))
+found = [code(new.setsockopt, socket.SOL_SOCKET, 27, 0), code(new.setsockopt, socket.SOL_SOCKET, 44, 0)]
+with open("port", "w") as file:
+    file.write(str(new.getsockname()[1]))
+tell("serving")
+wait("go")
+new.setblocking(False)
+heard = set()
+while True:
+    try:
+        heard.add(new.recv(99).decode())
+    except BlockingIOError:
+        break
+print(json.dumps([sorted(heard), found]))
+"""
+SENDS = """
+import socket, sys
+for port in (5000, 443, 53):
+    with socket.socket(type=socket.SOCK_DGRAM) as new:
+        new.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        new.bind((sys.argv[1], port))
+        new.sendto(b"from %d" % port, (sys.argv[2], int(sys.argv[3])))
+"""
+
+
+def heard(stage: Stage, neighbour: Any, how: str, port: int = 0, **more: Any) -> list[Any]:
+    """What a UDP socket of the tree's hears of another host that sends from ports 5000, 443 and 53."""
+    ours, its, there = neighbour
+    with running(stage, HEARS, ours, port, how, **more) as answer:
+        seen(stage, "serving")
+        bound = (stage.project / "port").read_text()
+        subprocess.run([*there, PYTHON, "-c", SENDS, its, ours, bound], check=True)
+        with socket.socket(type=socket.SOCK_DGRAM) as near:
+            near.sendto(b"from here", ("127.0.0.1" if how != "bound" else ours, int(bound)))
+        stage.account.write(stage.project / "go")
+    found: list[Any] = answer["said"]
+    return found
+
+
+@pytest.mark.root
+@pytest.mark.parametrize("how", ["v4", "v6"])
+def test_a_socket_that_was_never_bound_hears_only_whom_it_may_ask(ground: Stage, neighbour: Any, how: str) -> None:
+    """sendmsg(2) takes a port on every address; what comes there from elsewhere is dropped by the socket itself."""
+    everybody = ["from 443", "from 5000", "from 53", "from here"]
+    assert heard(ground, neighbour, how) == [["from 443", "from here"], [EPERM, EPERM]]
+    assert heard(ground, neighbour, how, guarded=False)[0] == everybody
+
+
+@pytest.mark.root
+def test_a_udp_port_that_the_policy_opens_hears_everybody(ground: Stage, neighbour: Any) -> None:
+    port = free_port(socket.SOCK_DGRAM)
+    entry = f'[{{ addr = "{neighbour[0]}/32", ports = [{port}], reason = "a test" }}]'
+    found = heard(ground, neighbour, "bound", port, policy=ground.policy(network(bind_allow=entry)))
+    assert found[0] == ["from 443", "from 5000", "from 53", "from here"]
 
 
 def test_getaddrinfo_and_localhost_work(ground: Stage) -> None:

@@ -140,11 +140,17 @@ class Address:
         return f"{host}:{self.port}" if len(self.host) == 4 else f"[{host}]:{self.port}"
 
 
-def within(host: bytes, network: str) -> bool:
-    """Whether an address (4 or 16 bytes, v4-mapped as 4) lies in a CIDR."""
+def parsed(network: str) -> "tuple[bytes, int]":
+    """A CIDR, or an address for the network of it alone, as (4 or 16 bytes, prefix length)."""
     text, _, length = network.partition("/")
     base = _socket.inet_pton(_V6 if ":" in text else _V4, text)
+    return base, int(length) if length else len(base) * 8
+
+
+def within(host: bytes, network: str) -> bool:
+    """Whether an address (4 or 16 bytes, v4-mapped as 4) lies in a CIDR."""
+    base, length = parsed(network)
     if len(base) != len(host):
         return False
-    shift = len(base) * 8 - (int(length) if length else len(base) * 8)
+    shift = len(base) * 8 - length
     return int.from_bytes(host, "big") >> shift == int.from_bytes(base, "big") >> shift

@@ -1,8 +1,11 @@
-"""UDP: connect and sendto, without a socket that the whole network can reach.
+"""UDP: without a socket that the whole network can reach.
 
-A UDP socket that sends before it is bound takes a port on every address. Here it is bound to loopback first,
-or connected to where it sends: then the peer alone can answer. Programs that bind to the wildcard and send to
-a name server (musl's resolver) find their socket replaced by one that is connected there.
+A UDP socket that sends before it is bound takes a port on every address, and sendmsg(2) says its address where
+no filter sees it. So every UDP socket is made here, with a filter of its own that lets in what comes from this
+host, and what comes from where `network.connect` lets the tree send; it is locked, and nothing takes it off.
+What sends by sendto(2) is besides bound to loopback first, or connected to where it sends: then that peer alone
+can answer. Programs that bind to the wildcard and send to a name server (musl's resolver) find their socket
+replaced by one that is connected there.
 """
 
 import _socket
@@ -10,20 +13,25 @@ import posix as os
 import select
 import time
 
-from guard.confine.handlers.addresses import Address
-from guard.confine.handlers.base import PENDING
+from guard.confine.handlers.addresses import Address, parsed
+from guard.confine.handlers.base import CONTINUE, PENDING
 from guard.confine.handlers.taken import INET, SO_PROTOCOL, Taken, make, sockaddr, start
 from guard.confine.handlers.waiting import EAGAIN
-from guard.kernel import diag, syscall
+from guard.kernel import diag, socket_filter, syscall
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from guard.confine.handlers.base import Call, Supervisor
     from guard.confine.handlers.network import Network
     from guard.confine.handlers.sockets import UnixSockets
     from guard.confine.handlers.waiting import Waiters
 
-_EPERM, _EINVAL, _EMSGSIZE, _ENOBUFS = 1, 22, 90, 105
+_EPERM, _EINVAL, _EMSGSIZE, _EPROTONOSUPPORT, _ENOBUFS = 1, 22, 90, 93, 105
+_UDP = (0, _socket.IPPROTO_UDP)
+_PING = (_socket.IPPROTO_ICMP, _socket.IPPROTO_ICMPV6)
+_DNS = 53
 _MOST_DATA = 1 << 20
 _MSG_DONTWAIT, _MSG_NOSIGNAL, _MSG_ZEROCOPY, _MSG_FASTOPEN = 0x40, 0x4000, 0x4000000, 0x20000000
 _SO_ZEROCOPY = 60
@@ -55,7 +63,53 @@ class Datagrams:
         self._net, self._unix, self._waiters = net, unix, waiters
         self._movable: dict[int, float] = {}  # cookies of sockets that asked for any port of every address, and when
         self._spoilt: set[int] = set()
+        self._heard: tuple[frozenset[bytes], bytes] = (frozenset(), b"")
         self._asked: dict[int, float] = {}  # connected here and not by their programs, and when
+
+    def socket(self, supervisor: "Supervisor", call: "Call") -> int:
+        """socket(family, type, protocol) for datagrams of IPv4 or IPv6; asked about nothing else.
+
+        The three are numbers: where there is nothing to add, the kernel may go by them.
+        """
+        family, kind, protocol = (argument & 0xFFFFFFFF for argument in call.args[:3])
+        if protocol in _PING:
+            return CONTINUE
+        if protocol not in _UDP:
+            raise OSError(_EPROTONOSUPPORT, "Protocol not supported")  # as `guard.policy.refusals`
+        program = self._program(supervisor)
+        if not program or not _same_network(call.pid):
+            return CONTINUE
+        with _Fresh(family, kind, protocol, program) as fresh:
+            call.install(fresh.fileno(), kind & os.O_CLOEXEC)
+        call.close()
+        return PENDING  # answered by that
+
+    def _program(self, supervisor: "Supervisor") -> bytes:
+        """The filter of UDP sockets; empty where the policy leaves nothing to filter."""
+        rules = supervisor.setting("connect")
+        held = supervisor.mode("bind") == "enforce" and supervisor.setting("bind") != "any"
+        if not held or rules is None or supervisor.mode("connect") != "enforce":
+            return b""
+        servers = self._net.name_servers(supervisor)
+        if self._heard[0] != servers or not self._heard[1]:
+            peers = [(_DNS, _DNS, host, 8 * len(host)) for host in servers]
+            for ports, network, _ in rules:
+                if network != "loopback":
+                    where, length = (b"", 0) if network == "any" else parsed(network)
+                    peers += [(low, high, where, length) for low, high in ports]
+            self._heard = (servers, socket_filter.hears(peers))
+        return self._heard[1]
+
+    def bind_for_all(self, supervisor: "Supervisor", call: "Call", socket: "Taken", raw: bytes) -> bool:
+        """Bind where `bind_allow` lets a program serve others: by a socket that hears them."""
+        if not self._program(supervisor):
+            return False
+        moved = _moved(call, call.args[0], socket, lambda fresh: make("bind", fresh, raw), b"")
+        if moved is None:
+            return False
+        self._net.remember(diag.marks(moved))
+        moved.close()
+        return True
 
     def may_move(self, cookie: int) -> None:
         """Remember a socket that was bound to loopback where its program left everything open."""
@@ -67,11 +121,11 @@ class Datagrams:
         bound = socket.name()
         start(socket.fd, bound.raw()[:2] + b"\0\x09" + bound.raw()[4:])
 
-    def connect(self, call: "Call", socket: "Taken", address: "Address") -> int:
+    def connect(self, supervisor: "Supervisor", call: "Call", socket: "Taken", address: "Address") -> int:
         """Connect a datagram socket to where it may send; that never waits."""
         marks = socket.marks()
         if not address.is_loopback() and address.port and marks[0] in self._movable:
-            moved = _moved(call, call.args[0], socket, address.raw())
+            moved = self._move(supervisor, call, socket, address.raw())
             if moved is not None:
                 self._net.remember(diag.marks(moved))
                 moved.close()
@@ -169,13 +223,18 @@ class Datagrams:
         if bound.port == 0 or time.monotonic() - self._asked.get(marks[0], time.monotonic()) > _PATIENCE:
             self._ask(call, socket, marks, raw)
         elif marks[0] in self._movable and bound.is_loopback():
-            moved = _moved(call, call.args[0], socket, raw)
+            moved = self._move(supervisor, call, socket, raw)
             if moved is not None:
                 fresh = diag.marks(moved)
                 _remember(self._asked, fresh[0])
                 self._net.remember(fresh)
                 return raw, moved
         return raw, None
+
+    def _move(self, supervisor: "Supervisor", call: "Call", socket: "Taken", raw: bytes) -> "_socket.socket | None":
+        """Put a connected socket in the place of one that is bound to loopback."""
+        program = self._program(supervisor)
+        return _moved(call, call.args[0], socket, lambda fresh: make("connect", fresh, raw), program)
 
     def _ask(self, call: "Call", socket: "Taken", marks: "tuple[int, int]", raw: bytes) -> None:
         """Connect a socket to where it sends, so that nobody else can answer."""
@@ -193,8 +252,33 @@ def _remember(where: "dict[int, float]", cookie: int) -> None:
     where[cookie] = time.monotonic()
 
 
-def _moved(call: "Call", number: int, socket: "Taken", raw: bytes) -> "_socket.socket | None":
-    """Put a socket that is connected in the place of one that is bound to loopback; ours to close.
+class _Fresh:
+    """A new UDP socket that hears whom it may, closed at the end of the block."""
+
+    def __init__(self, family: int, kind: int, protocol: int, program: bytes) -> None:
+        self.socket = _socket.socket(family, kind, protocol)
+        try:
+            if program:
+                socket_filter.lock(self.socket, program)
+        except OSError:
+            self.socket.close()
+            raise
+
+    def __enter__(self) -> "_socket.socket":
+        return self.socket
+
+    def __exit__(self, *exception: object) -> None:
+        self.socket.close()
+
+
+def _moved(
+    call: "Call", number: int, socket: "Taken", place: "Callable[[int], int]", program: bytes
+) -> "_socket.socket | None":
+    """Put a new socket in the place of the caller's; ours to close.
+
+    Args:
+        place: binds or connects the new one.
+        program: its filter, empty for none.
 
     Returns:
         None where that would not be the same to the program: its socket is watched by epoll(7), which does
@@ -210,13 +294,13 @@ def _moved(call: "Call", number: int, socket: "Taken", raw: bytes) -> "_socket.s
         return None
     call.check()
     kind = _socket.SOCK_DGRAM | _socket.SOCK_CLOEXEC | flags & os.O_NONBLOCK
-    fresh = _socket.socket(socket.family, kind, socket.option(_SOL, SO_PROTOCOL))
+    fresh = _Fresh(socket.family, kind, socket.option(_SOL, SO_PROTOCOL), program).socket
     try:
         for level, name in _OPTIONS:
             _copy(fresh, level, name, socket.option(level, name))
         for level, name in _BUFFERS:
             _copy(fresh, level, name, socket.option(level, name) // 2)
-        make("connect", fresh.fileno(), raw)
+        place(fresh.fileno())
         call.replace(number, fresh.fileno(), flags & os.O_CLOEXEC)
     except OSError:
         fresh.close()

@@ -43,7 +43,8 @@ _FRESH = 0.2  # seconds for which a datagram's destination stays judged
 def handlers(supervisor: "Supervisor") -> "dict[str, Handler]":
     """The calls of this file."""
     net = Network(supervisor)
-    return {"bind": net.bind, "listen": net.listen, "connect": net.connect, "sendto": net.sendto}
+    calls = {"bind": net.bind, "listen": net.listen, "connect": net.connect}
+    return {**calls, "sendto": net.datagrams.sendto, "socket": net.datagrams.socket}
 
 
 class Network:
@@ -56,7 +57,7 @@ class Network:
     def __init__(self, supervisor: "Supervisor") -> None:
         self._waiters = Waiters()
         self._unix = sockets.UnixSockets(supervisor, self._waiters)
-        self._datagrams = datagrams.Datagrams(self, self._unix, self._waiters)
+        self.datagrams = datagrams.Datagrams(self, self._unix, self._waiters)
         self._name_servers = NameServers()
         self._own: dict[int, None] = {}  # marks of listeners and UDP sockets that the tree bound
         self._most = _FEW
@@ -84,6 +85,9 @@ class Network:
                 # Before Linux 5.19 a signal takes a caller away although its call is done; this is it again.
                 return 0
             wanted = self._judge_bind(supervisor, call, address, socket, "bind")
+            serves = socket.type == _DGRAM and not Address(socket.family, wanted).is_loopback()
+            if serves and self.datagrams.bind_for_all(supervisor, call, socket, wanted):
+                return 0
             call.check()
             make("bind", socket.fd, wanted)
             if wanted != address.raw():
@@ -121,7 +125,7 @@ class Network:
         if len(bound.host) == 16 and bound.v4() is not None and asked.v4() is None:
             self._dual.add(bound.port)
         if socket.type == _DGRAM and not asked.port:
-            self._datagrams.may_move(socket.marks()[0])
+            self.datagrams.may_move(socket.marks()[0])
 
     def _bind_first(self, supervisor: "Supervisor", call: "Call", socket: "Taken") -> bytes:
         """Make sure that a stream socket is bound where it may be; returns the address."""
@@ -201,8 +205,12 @@ class Network:
         if not any(one[1] not in mine and one[0] in (host, bytes(len(host))) for one in others):
             return
         if socket.type == _DGRAM:
-            self._datagrams.spoil(socket)
+            self.datagrams.spoil(socket)
         raise OSError(_EADDRINUSE, "Address already in use")
+
+    def name_servers(self, supervisor: "Supervisor") -> "frozenset[bytes]":
+        """The servers that DNS may go to."""
+        return self._name_servers.known(supervisor)
 
     def remember(self, marks: "tuple[int, int]") -> None:
         """Take a socket for the tree's own from now on."""
@@ -221,7 +229,7 @@ class Network:
             if socket.family == _socket.AF_UNIX:
                 return self._unix.connect(supervisor, call, socket, raw)
             if int.from_bytes(raw[:2], "little") == 0 or socket.family not in INET:
-                self._datagrams.dissolve(call, socket)  # what AF_UNSPEC does
+                self.datagrams.dissolve(call, socket)  # what AF_UNSPEC does
                 return start(socket.fd, raw)
             try:
                 address = Address(socket.family, raw)
@@ -230,7 +238,7 @@ class Network:
             address = Address(socket.family, self._as_rewritten(socket, address))
             own = self.judge(supervisor, call, address, socket, "connect")
             if socket.type != _STREAM:
-                return self._datagrams.connect(call, socket, address)
+                return self.datagrams.connect(supervisor, call, socket, address)
             call.check()
             return self._connect(call, socket, address, own)
 
@@ -283,10 +291,6 @@ class Network:
                 return address.to_host(b"\x7f\0\0\1")
         return address.raw()
 
-    def sendto(self, supervisor: "Supervisor", call: "Call") -> int:
-        """sendto(socket, data, length, flags, address, length) with an address."""
-        return self._datagrams.sendto(supervisor, call)
-
     def judge(self, supervisor: "Supervisor", call: "Call", address: "Address", socket: "Taken", act: str) -> bool:
         """Judge a destination.
 
@@ -299,7 +303,7 @@ class Network:
         rules = supervisor.setting("connect")
         if supervisor.mode("connect") == "off" or rules is None:
             return False
-        if address.port == _DNS and address.destination() in self._name_servers.known(supervisor):
+        if address.port == _DNS and address.destination() in self.name_servers(supervisor):
             return False
         if act == "connect" and address.port == 0 and socket.type == _DGRAM:
             return False  # how getaddrinfo(3) asks for the route; nothing can be sent to port 0
