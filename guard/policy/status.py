@@ -341,6 +341,14 @@ def _supervised(*missing: str) -> Callable[[_Case], _Judged]:
     return judge
 
 
+def _supervised_bind(case: _Case) -> _Judged:
+    missing = []
+    if case.effective.connect() is None or case.effective.word("controls.connect") != "enforce":
+        # Else the socket hears only whom the tree may send to (guard.confine.handlers.datagrams).
+        missing.append("connect is open: a datagram sent by sendmsg(2) takes a UDP port that everybody reaches")
+    return True, missing + case.round()
+
+
 def _supervised_connect(case: _Case) -> _Judged:
     missing = ["datagrams that name their address in sendmsg(2) are not judged"]
     if any("infiniband" in path for path in case.effective.words("files.devices")):
@@ -358,7 +366,7 @@ _SUPERVISED = {
     "metadata": _supervised(),
     "world-writable": _supervised(),
     "setuid": _supervised(),
-    "bind": _supervised("a datagram sent by sendmsg(2) on an unbound socket takes a UDP port on every address"),
+    "bind": _supervised_bind,
     "connect": _supervised_connect,
     "unix-sockets": _supervised_sockets,
     "pipe-to-shell": _supervised("a renamed fetcher, and code that a running program fetches for itself, are not seen"),
