@@ -60,6 +60,7 @@ _FAMILIES: "dict[str, dict[str, object]]" = {
     "ruby": {"code": "e", "value": "ICEr", "rest": "FTKxW0i", "file": (), "long": ()},
     "node": {"code": "ep", "value": "C", "file": ("-r", "--require", "--import", "--loader"),
              "long": ("--input-type", "--conditions", "--env-file"), "words": ("--eval", "--print")},
+    "deno": {"code": "", "value": "cr", "file": (), "long": ("--config", "--import-map", "--preload"), "verb": "run"},
     "php": {"code": "rBRE", "value": "cdzSt", "file": ("-f", "--file"), "long": ("--define", "--php-ini"),
             "words": ("--run", "--process-code")},
     "lua": {"code": "e", "value": "l", "file": (), "long": ()},
@@ -80,7 +81,7 @@ _NAMES = {
                      "tcsh", "oksh", "lksh", "posh", "nu", "elvish", "xonsh", "hush"), "sh"),
     **dict.fromkeys(("python", "pypy", "ipython", "python3-dbg"), "python"),
     **dict.fromkeys(("ruby", "irb", "jruby"), "ruby"),
-    **dict.fromkeys(("node", "nodejs", "bun", "deno", "ts-node", "tsx"), "node"),
+    **dict.fromkeys(("node", "nodejs", "ts-node", "tsx"), "node"), "bun": "deno", "deno": "deno",
     **dict.fromkeys(("awk", "gawk", "mawk", "nawk", "original-awk"), "awk"),
     **dict.fromkeys(("make", "gmake"), "make"),
     **dict.fromkeys(("lua", "luajit"), "lua"),
@@ -185,7 +186,7 @@ def _end_of_options(name: str, words: "list[str]") -> int:
         elif not (name in ("env", "sudo") and "=" in word and not word.startswith("=")):
             return at
         at += 1
-    return at
+    return min(at, len(words))
 
 
 def _in_container(words: "list[str]") -> "list[str]":
@@ -291,11 +292,8 @@ def _parse(kin: str, arguments: "Sequence[str]") -> "Program":
             break
         elif plain == "text":
             return Program(False, tuple(files), "" if files else word)
-        elif plain == "data":
+        elif plain == "data" or (word == row.get("verb") and not files):
             continue
-        elif kin == "node" and word in ("run", "x", "test", "install", "repl", "inspect", "eval", "exec"):
-            if word in ("test", "install", "x", "exec", "eval"):
-                return Program(False, tuple(files), following)
         else:
             return Program(False, (*files, word), text)
     if coded:

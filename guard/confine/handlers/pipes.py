@@ -32,7 +32,12 @@ _MOST_PROCESSES, _MOST_AWAITED = 4096, 64
 _SYSTEM = (b"/usr/", b"/bin/", b"/sbin/", b"/lib/", b"/lib64/", b"/opt/")
 _RELAYS = {"nc", "ncat", "netcat", "socat", "nc.openbsd", "nc.traditional"}
 _TAKES_FILES = {"cat", "tac", "tee", "head", "tail", "zcat", "gunzip", "base64", "gzip", "dd"}
-_ALLOW = 'save it, read it, and let a person run it outside guard, or pipe_to_shell.action = "observe" by the site'
+_ALLOW = {
+    "pipe-to-shell": "save it, read it, and let a person run it outside guard",
+    "downloaded-exec": "read it; let a person run it outside guard, or write what you need into a file of your own",
+    "memory-exec": "write the program to a file in the project",
+    "caller-unreadable": "start it from a shell or another ordinary program",
+}
 _MAKEFILES = ("GNUmakefile", "makefile", "Makefile")
 _COPIED = ("bash", "dash", "zsh", "ksh93", "busybox", "python3", "perl", "node", "ruby", "curl", "wget")
 _S_IFMT, _S_IFIFO, _S_IFREG = 0o170000, 0o010000, 0o100000
@@ -406,7 +411,7 @@ class Pipes:
             self._forget(None)
 
     def _refuse(self, call: "Call", rule: str, what: str) -> None:
-        self._supervisor.decide("pipe-to-shell", rule, what, _EACCES, call, _ALLOW)
+        self._supervisor.decide("pipe-to-shell", rule, what, _EACCES, call, _ALLOW[rule])
 
     # What is remembered ---------------------------------------------------------------------------------
 

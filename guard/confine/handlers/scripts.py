@@ -343,25 +343,24 @@ def _substitution(word: "_Word", inner: str, end: int) -> int:
 
 def _closing(text: str, at: int) -> int:
     """Where the parenthesis that is open at `at` closes."""
-    depth, quote = 1, ""
+    quote = ""
+    opened = [""]  # the quotes that each open parenthesis stands in
     while at < len(text):
         char = text[at]
         if char == "\\" and quote != "'":
-            at += 2
-            continue
-        if quote == "'":
+            at += 1
+        elif quote == "'":
             quote = "" if char == "'" else quote
         elif char == '"':
             quote = "" if quote else '"'
         elif char == "'" and not quote:
             quote = "'"
-        elif text.startswith("$(", at) and quote:
-            at = _closing(text, at + 2)
-        elif char == "(" and not quote:
-            depth += 1
+        elif char == "(" and (not quote or text[at - 1] == "$"):
+            opened.append(quote)
+            quote = ""
         elif char == ")" and not quote:
-            depth -= 1
-            if not depth:
+            quote = opened.pop()
+            if not opened:
                 return at
         at += 1
     return len(text)
