@@ -51,7 +51,7 @@ PR_SET_CHILD_SUBREAPER = 36
 # Sent by the kernel these come from the terminal, and the command gets its own; by a process, they are for us.
 _FROM_TERMINAL = (
     _signal.SIGINT, _signal.SIGQUIT, _signal.SIGTSTP, _signal.SIGTTIN, _signal.SIGTTOU, _signal.SIGHUP,
-    _signal.SIGWINCH, _signal.SIGCONT,
+    _signal.SIGWINCH,
 )  # fmt: skip
 _SI_USER, _SI_QUEUE, _SI_TKILL = 0, -1, -6
 _LOST = b"guard: the supervisor is gone: this session could start nothing more and was ended\n"
@@ -127,7 +127,7 @@ def _wait(supervisor: int, channel: "_socket.socket") -> int:
     S sends SIGCHLD when it has said something, so that one call waits for everything.
     """
     channel.setblocking(False)
-    command, handle = 0, -1
+    command, handle, stopped = 0, -1, False
     held: list[int] = []
     watched = _signal.valid_signals()
     while True:
@@ -138,16 +138,25 @@ def _wait(supervisor: int, channel: "_socket.socket") -> int:
             for word, value, fd in _news(channel):
                 if word == b"ended":
                     return value
-                command, handle = value, fd
+                if word == b"stopped":
+                    stopped = True
+                else:
+                    command, handle = value, fd
             if gone is not None:
                 return gone if not command and os.WIFEXITED(gone) else _end_all()
-        elif told.si_pid != supervisor and (
-            number not in _FROM_TERMINAL or told.si_code in (_SI_USER, _SI_QUEUE, _SI_TKILL)
-        ):
+        elif told.si_pid == supervisor:
+            stopped = False  # SIGCONT: the command goes on
+        elif number == _signal.SIGCONT:
+            # One for the whole group (`fg`) has reached the command too. While we were not stopped ourselves it is
+            # late: the command may have stopped again since.
+            if stopped and _is_stopped(command):
+                _pass_on(handle, number)
+            stopped = False
+        elif number not in _FROM_TERMINAL or told.si_code in (_SI_USER, _SI_QUEUE, _SI_TKILL):
             held.append(number)
         if command:
             for number in held:
-                _pass_on(command, handle, number)
+                _pass_on(handle, number)
             held.clear()
 
 
@@ -166,13 +175,8 @@ def _news(channel: "_socket.socket") -> "list[tuple[bytes, int, int]]":
         found.append((word, int(value), fd))
 
 
-def _pass_on(command: int, handle: int, number: int) -> None:
-    """Send the command a signal that came for us.
-
-    SIGCONT for the whole group (`fg`) has reached it already: then it may have stopped again for another reason.
-    """
-    if number == _signal.SIGCONT and not _is_stopped(command):
-        return
+def _pass_on(handle: int, number: int) -> None:
+    """Send the command a signal that came for us."""
     try:
         _signal.pidfd_send_signal(handle, number)
     except OSError:
@@ -352,7 +356,8 @@ class _Service:
                 continue
             if os.WIFSTOPPED(status):
                 self._stopped = True
-                self._signal(_signal.SIGSTOP)
+                self._signal(_signal.SIGSTOP)  # this takes back a SIGCONT that W has not looked at
+                self._say(b"stopped %d" % os.WSTOPSIG(status))
                 continue
             ended = not os.WIFCONTINUED(status)
             if ended:
