@@ -87,6 +87,19 @@ def test_the_quick_way_to_read_is_the_one_taken(monkeypatch: pytest.MonkeyPatch)
     assert _one(lambda: _ask("umask", _pages(b"a\0")), lambda call: call.string(call.args[0])) == b"a"
 
 
+@pytest.mark.parametrize("lacking", ["_PROCESS_VM_READV", "_PIDFD_THREAD", "WAIT_KILLABLE_RECV"])
+def test_older_kernels_are_served_too(monkeypatch: pytest.MonkeyPatch, lacking: str) -> None:
+    """Before 6.9 no descriptor of a thread, before 5.19 no killable wait, without CONFIG_CROSS_MEMORY_ATTACH no call."""
+    monkeypatch.setattr(notify, lacking, 1 << 20)  # no such number, no such flag
+
+    def look(call: notify.Call) -> object:
+        fd = call.descriptor(1)
+        os.close(fd)
+        return call.string(call.args[0])
+
+    assert _one(lambda: _ask("umask", _pages(b"a\0")), look) == b"a"
+
+
 def test_more_than_a_page_is_read_whole() -> None:
     content = os.urandom(2 * PAGE)
     assert _one(lambda: _ask("umask", _pages(content)), lambda call: call.read(call.args[0], 2 * PAGE)) == content
