@@ -367,6 +367,16 @@ def fetches_in_code(text: str) -> bool:
     return "://" in text and any(word in text for word in _FETCHING)
 
 
+def names_in_code(text: str) -> "list[str]":
+    """The quoted words of code that may be names of files."""
+    found: list[str] = []
+    for quote in ("'", '"'):
+        for word in text.split(quote)[1::2]:
+            if word and len(word) < 256 and "://" not in word and not any(char in word for char in " \n\t{}()\0"):
+                found.append(word)
+    return found[:16]
+
+
 def evaluates_what_it_fetches(text: str) -> bool:
     """Whether code in an argument runs what it fetches: `exec(urlopen(…).read())`."""
     if not fetches_in_code(text):

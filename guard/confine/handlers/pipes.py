@@ -7,30 +7,25 @@ A guard, not a boundary. The answer to execve can only be "go on", and the kerne
 arguments again: a thread of the caller may have changed them. docs/pipe-to-shell.md lists what is seen and what is not.
 """
 
-import _socket
 import posix as os
-import struct
 import time
 
 from guard import kernel
-from guard.confine.handlers import commands, flow, paths, scripts
+from guard.confine.handlers import commands, facts, flow, paths, scripts
 from guard.confine.handlers.base import CONTINUE, Call, Supervisor
 from guard.kernel import basename
-from guard.kernel.notify import Gone, Unreadable
+from guard.kernel.notify import Unreadable
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from guard.confine.handlers.base import Handler
 
-_EACCES, _ENAMETOOLONG, _EFAULT = 13, 36, 14
+_EACCES = 13
 _AT_EMPTY_PATH = 0x1000
-_AT_ONCE, _PAGES = 16, 16384  # pointers copied at once, bytes of one argument
-_MOST_ARGUMENTS, _MOST_TEXT = 96, 65536
 _MOST_CACHED = 4096
 _FORGET_AT = 1024  # pipes known: look which of them are still there
 _MOST_PROCESSES, _MOST_AWAITED = 4096, 64
 _SYSTEM = (b"/usr/", b"/bin/", b"/sbin/", b"/lib/", b"/lib64/", b"/opt/")
-_RELAYS = {"nc", "ncat", "netcat", "socat", "nc.openbsd", "nc.traditional"}
 _TAKES_FILES = {"cat", "tac", "tee", "head", "tail", "zcat", "gunzip", "base64", "gzip", "dd"}
 _ALLOW = {
     "pipe-to-shell": "save it, read it, and let a person run it outside guard",
@@ -40,7 +35,6 @@ _ALLOW = {
 }
 _MAKEFILES = ("GNUmakefile", "makefile", "Makefile")
 _COPIED = ("bash", "dash", "zsh", "ksh93", "busybox", "python3", "perl", "node", "ruby", "curl", "wget")
-_S_IFMT, _S_IFIFO, _S_IFREG = 0o170000, 0o010000, 0o100000
 
 
 def handlers(supervisor: "Supervisor") -> "dict[str, Handler]":
@@ -128,7 +122,7 @@ class Pipes:
             kind = commands.kind(name)
         plain = kind == commands.OTHER
         if kind == commands.COPIER and not self._downloads and name not in _TAKES_FILES:
-            plain = not _link(call, 0).startswith(("pipe:", "socket:"))  # `install /dev/stdin f`
+            plain = not facts.link(call, 0).startswith(("pipe:", "socket:"))  # `install /dev/stdin f`
         if plain:
             self._passes_on(call)
         else:
@@ -138,26 +132,26 @@ class Pipes:
         """Most starts: a program whose arguments do not matter, and that hands something on if it writes a pipe."""
         if self._fed:
             self._starve(call)
-        writes = _output(_link(call, 1))
+        writes = facts.output(facts.link(call, 1))
         if writes:
             reads = self._reader(call, 0)
             if reads:
                 self._filter(call, reads, writes)
 
     def _consider(self, call: "Call", name: str, kind: str, argv: int) -> None:
-        pointers = _pointers(call, argv)
+        pointers = facts.pointers(call, argv)
         shell = kind == commands.INTERPRETER and commands.family(name) == "sh"
-        if shell and len(pointers) > 2 and not self._fed and _argument(call, pointers[1]) == "-c":
+        if shell and len(pointers) > 2 and not self._fed and facts.argument(call, pointers[1]) == "-c":
             self._passes_on(call)  # make and configure start thousands of these
             return
-        arguments = _arguments(call, pointers)
+        arguments = facts.arguments(call, pointers)
         loader = name.startswith("ld")
         if kind == commands.WRAPPER:
             name, arguments = commands.meant(name, arguments)
             kind = commands.kind(name)
         start = _Start(call, name, arguments)
         start.reads, start.writes = self._reader(call, 0), self._writer(call, 1)
-        start.output = start.writes or _output(_link(call, 1))
+        start.output = start.writes or facts.output(facts.link(call, 1))
         if loader and arguments and "/" in arguments[0]:
             self._takes_path(start, arguments[0])  # the loader runs what is not executed by itself
         if len(self._flow) > self._forget_at:
@@ -181,7 +175,7 @@ class Pipes:
 
         Downloads and what lies in memory are refused here.
         """
-        key = _glance(call, start, path)
+        key = facts.glance(call, start, path)
         known = self._files.get(key) if key else None
         if known is not None and not self._downloads.may_be(known, key[-3], key[-2]):
             return known
@@ -192,13 +186,13 @@ class Pipes:
         try:
             status, real = os.fstat(fd), paths.real(fd)
             if real.startswith("/memfd:"):
-                self._refuse(call, "memory-exec", f"a program run from memory ({_safe(real.partition(' ')[0])})")
+                self._refuse(call, "memory-exec", f"a program run from memory ({facts.safe(real.partition(' ')[0])})")
             name = basename(real.removesuffix(" (deleted)"))
             if self._is_download(real, fd, status):
-                self._refuse(call, "downloaded-exec", f"{_safe(real)} was downloaded in this session")
+                self._refuse(call, "downloaded-exec", f"{facts.safe(real)} was downloaded in this session")
             if commands.kind(name) == commands.OTHER:
                 name = self._copy_of(fd, status) or name
-            if key and key[-3:] == _identity(status):
+            if key and key[-3:] == facts.identity(status):
                 if len(self._files) >= _MOST_CACHED:
                     self._files.clear()
                 self._files[key] = name
@@ -218,7 +212,7 @@ class Pipes:
                         continue
         for original in self._sizes.get(status.st_size, ()):
             try:
-                if _ends(f"/proc/self/fd/{fd}") == _ends(original):
+                if facts.ends(f"/proc/self/fd/{fd}") == facts.ends(original):
                     return basename(original)
             except OSError:
                 continue
@@ -251,7 +245,7 @@ class Pipes:
 
     def _check_text(self, call: "Call", arguments: "list[str]", names: "list[str]") -> None:
         """Look into the shell that starts a fetcher: what it evaluates itself starts no program."""
-        text = _script(call)
+        text = facts.script(call)
         if text and basename(arguments[0] if arguments else "") in text:
             form = scripts.runs_fetched(text, arguments, names)
             if form:
@@ -263,6 +257,9 @@ class Pipes:
         took = False
         for path in program.files:
             took = self._takes_file(start, path) or took
+        own = program.files and start.writes and commands.family(start.name) != "sh"
+        if own and commands.fetches_in_code(facts.text(call, program.files[-1])):
+            self._source(call, start.writes)  # a program that fetches and prints is a fetcher
         if self._downloads and commands.family(start.name) == "make" and not program.files:
             for path in _MAKEFILES:
                 self._takes_file(start, path)
@@ -278,12 +275,12 @@ class Pipes:
         if start.reads:
             self._takes_code(start, start.reads)
             return True
-        link = _link(call, 0)
+        link = facts.link(call, 0)
         if link.startswith("/memfd:"):
             self._refuse(call, "memory-exec", f"{start.name} given a program from memory")
-        if self._downloads and link.startswith("/") and not link.startswith("/dev/"):
+        if self._downloads and link.startswith("/") and not facts.is_device(link):
             self._check_descriptor(start, 0)
-        if link and _parent_name(call) in _RELAYS:
+        if link and facts.parent_name(call) in facts.RELAYS:
             self._refuse(call, "pipe-to-shell", f"{start.name} driven from the network")
         return False
 
@@ -299,15 +296,17 @@ class Pipes:
             tainted = self._flow.is_tainted(pipe)
         if tainted:
             self._refuse(call, "pipe-to-shell", f"a download piped into {start.name}")
-        elif _parent_name(call) in _RELAYS:
+        elif facts.parent_name(call) in facts.RELAYS:
             self._refuse(call, "pipe-to-shell", f"{start.name} driven from the network")
+        elif commands.fetches_in_code(facts.code(call)):
+            self._refuse(call, "pipe-to-shell", f"a download that its fetcher hands to {start.name}")
 
     def _takes_file(self, start: "_Start", path: str) -> bool:
         """An interpreter runs a file, or a descriptor by name; returns whether it is a pipe."""
         call = start.call
-        number = _descriptor_in(path)
+        number = facts.descriptor_in(path)
         if number >= 0:
-            link = _link(call, number)
+            link = facts.link(call, number)
             if link.startswith("/memfd:"):
                 self._refuse(call, "memory-exec", f"{start.name} given a program from memory")
             pipe = self._reader(call, number)
@@ -325,24 +324,27 @@ class Pipes:
         elif pipe:
             self._takes_code(start, pipe)
         elif downloaded:
-            what = f"{start.name} runs {_safe(path)}, downloaded in this session"
+            what = f"{start.name} runs {facts.safe(path)}, downloaded in this session"
             self._refuse(start.call, "downloaded-exec", what)
         return bool(pipe)
 
     def _takes_text(self, start: "_Start", text: str, fed: bool) -> None:
         """An interpreter's program stands in its arguments."""
         call = start.call
-        if fed and (text.startswith("#!") or text.strip().count("\n") > 1) and not _script(call):
+        if fed and (text.startswith("#!") or text.strip().count("\n") > 1) and not facts.script(call):
             # What the shell read just now, and nothing is known of what was typed at it.
             self._refuse(call, "pipe-to-shell", f"a download given to {start.name} as its argument")
         if commands.family(start.name) == "sh" or not commands.fetches_in_code(text):
             return
         if commands.evaluates_what_it_fetches(text):
             self._refuse(call, "pipe-to-shell", f"a download that {start.name} fetches and runs itself")
+        now = time.time()
         if start.writes:
             self._source(call, start.writes)
         else:
-            self._remember_descriptor(call, 1, time.time())
+            self._remember_descriptor(call, 1, now)
+        for name in commands.names_in_code(text):
+            self._remember_name(call, name, now)
 
     def _copies(self, start: "_Start") -> None:
         """A program whose output is its input: what it makes of a download is one."""
@@ -358,14 +360,14 @@ class Pipes:
         if not fetched and self._downloads and not sources:
             fetched = self._descriptor_is_download(call, 0)
         for path in targets[:16]:
-            number = _descriptor_in(path)
+            number = facts.descriptor_in(path)
             pipe = self._writer(call, number) if number >= 0 else self._look_at(call, path)[0]
             if pipe and start.reads:
                 self._filter(call, start.reads, pipe)
             if fetched and not pipe:
                 self._remember_name(call, path, now)
             elif start.reads and not pipe:
-                real = _to_be(call, path.encode("utf-8", "surrogateescape"))
+                real = facts.to_be(call, path.encode("utf-8", "surrogateescape"))
                 if real:
                     self._filter(call, start.reads, flow.FILE + real)
         if fetched and (not targets or start.name == "tee"):
@@ -376,13 +378,13 @@ class Pipes:
 
     def _look_at(self, call: "Call", path: str) -> "tuple[str, bool]":
         """A named file: the pipe (or memory) that it is, or whether it is a download."""
-        number = _descriptor_in(path)
+        number = facts.descriptor_in(path)
         if number >= 0:
             return self._reader(call, number), False
-        if path.startswith("/dev/"):
+        if facts.is_device(path):
             return "", False
         encoded = path.encode("utf-8", "surrogateescape")
-        key = _glance(call, paths.AT_FDCWD, encoded)
+        key = facts.glance(call, paths.AT_FDCWD, encoded)
         if key and not self._downloads.may_be(basename(path), key[-3], key[-2]):
             return "", False  # an ordinary file that nobody fetched
         try:
@@ -391,8 +393,8 @@ class Pipes:
             return "", False
         try:
             status, real = os.fstat(fd), paths.real(fd)
-            if status.st_mode & _S_IFMT == _S_IFIFO:
-                return _fifo(real, status), False
+            if status.st_mode & facts.S_IFMT == facts.S_IFIFO:
+                return facts.fifo(real, status), False
             if real.startswith("/memfd:"):
                 return real, False
             return "", self._is_download(real, fd, status)
@@ -417,7 +419,7 @@ class Pipes:
 
     def _remember_name(self, call: "Call", path: str, now: float) -> None:
         """A fetcher was told to write a file by name."""
-        number = _descriptor_in(path)
+        number = facts.descriptor_in(path)
         if number >= 0 or path in ("/dev/stdout", "/dev/stderr", "/dev/null"):
             pipe = self._writer(call, number) if number > 2 else ""
             if pipe:
@@ -427,7 +429,7 @@ class Pipes:
         try:
             fd = paths.resolve(call, paths.AT_FDCWD, encoded)
         except (OSError, ValueError):
-            real = _to_be(call, encoded)
+            real = facts.to_be(call, encoded)
             if not real:
                 return
             self._downloads.add_name(real, now)
@@ -436,13 +438,13 @@ class Pipes:
             return
         try:
             status, real = os.fstat(fd), paths.real(fd)
-            if status.st_mode & _S_IFMT == _S_IFIFO:
-                pipe = _fifo(real, status)
+            if status.st_mode & facts.S_IFMT == facts.S_IFIFO:
+                pipe = facts.fifo(real, status)
                 self._fifos[pipe] = call.pid
                 self._source(call, pipe)
-            elif status.st_mode & _S_IFMT == _S_IFREG:
+            elif status.st_mode & facts.S_IFMT == facts.S_IFREG:
                 self._downloads.add_name(real, now)
-                self._downloads.add_inode(status.st_dev, status.st_ino, _born(fd), now)
+                self._downloads.add_inode(status.st_dev, status.st_ino, facts.born(fd), now)
         finally:
             os.close(fd)
 
@@ -461,8 +463,8 @@ class Pipes:
             return
         try:
             status, real = os.fstat(fd), paths.real(fd)
-            if status.st_mode & _S_IFMT == _S_IFREG:
-                self._downloads.add_inode(status.st_dev, status.st_ino, _born(fd), now)
+            if status.st_mode & facts.S_IFMT == facts.S_IFREG:
+                self._downloads.add_inode(status.st_dev, status.st_ino, facts.born(fd), now)
                 if real.startswith("/") and not real.endswith(" (deleted)"):
                     self._downloads.add_name(real, now)
         finally:
@@ -474,26 +476,26 @@ class Pipes:
             try:
                 fd = os.open(path, kernel.O_PATH | os.O_NOFOLLOW)
             except OSError:
-                if not _exists(pid):
+                if not facts.exists(pid):
                     del self._awaited[path]
             else:
                 status = os.fstat(fd)
-                self._downloads.add_inode(status.st_dev, status.st_ino, _born(fd), time.time())
+                self._downloads.add_inode(status.st_dev, status.st_ino, facts.born(fd), time.time())
                 os.close(fd)
                 del self._awaited[path]
         if self._fifos and time.monotonic() - self._looked > 0.02:
             self._looked = time.monotonic()
-            if any(not _exists(pid) for pid in self._fifos.values()):
+            if any(not facts.exists(pid) for pid in self._fifos.values()):
                 held = self._held()
                 for pipe, pid in list(self._fifos.items()):
-                    if pipe not in held and not _exists(pid):
+                    if pipe not in held and not facts.exists(pid):
                         del self._fifos[pipe]
                         self._flow.drop(pipe)
 
     def _is_download(self, real: str, fd: int, status: "os.stat_result") -> bool:
         if not self._downloads or not self._downloads.may_be(basename(real), status.st_dev, status.st_ino):
             return False
-        return self._downloads.has(real, status.st_dev, status.st_ino, status.st_ctime, lambda: _born(fd))
+        return self._downloads.has(real, status.st_dev, status.st_ino, status.st_ctime, lambda: facts.born(fd))
 
     def _descriptor_is_download(self, call: "Call", number: int) -> bool:
         try:
@@ -513,8 +515,8 @@ class Pipes:
         """Note the shells that wait for a fetcher's output themselves."""
         pid = call.status("Tgid")
         for _ in range(2):
-            pid = _parent(pid)
-            if pid > 1 and _holds(pid, pipe):
+            pid = facts.parent(pid)
+            if pid > 1 and facts.holds(pid, pipe):
                 if len(self._fed) > 256:
                     self._fed.clear()
                 self._fed[pid] = time.monotonic()
@@ -522,35 +524,35 @@ class Pipes:
     def _is_fed(self, call: "Call") -> bool:
         """Whether a shell read a download last; whatever it starts next uses that up."""
         pid = call.status("Tgid")
-        parent = _parent(pid)
+        parent = facts.parent(pid)
         found = [shell for shell in (pid, parent) if self._fed.pop(shell, None) is not None]
         return bool(found)
 
     def _starve(self, call: "Call") -> None:
-        self._fed.pop(_parent(call.status("Tgid")), None)
+        self._fed.pop(facts.parent(call.status("Tgid")), None)
 
     # Pipes and sockets ----------------------------------------------------------------------------------
 
     def _writer(self, call: "Call", number: int) -> str:
         """The key of the pipe that a descriptor writes to; "" for what is none."""
-        link = _link(call, number)
+        link = facts.link(call, number)
         if link.startswith(("pipe:", "socket:")):
             return link
-        return _named_pipe(call, number, link)
+        return facts.named_pipe(call, number, link)
 
     def _reader(self, call: "Call", number: int) -> str:
         """The key of the pipe that a descriptor reads from: of a socket, its peer's."""
-        link = _link(call, number)
+        link = facts.link(call, number)
         if link.startswith("pipe:"):
             return link
         if link.startswith("socket:"):
             return self._peer(call, number, link)
-        return _named_pipe(call, number, link)
+        return facts.named_pipe(call, number, link)
 
     def _peer(self, call: "Call", number: int, link: str) -> str:
         known = self._peers.get(link)
         if known is None:
-            known = _peer_of(call, number, link)
+            known = facts.peer_of(call, number, link)
             if len(self._peers) >= _MOST_CACHED:
                 self._peers.clear()
             self._peers[link] = known
@@ -558,14 +560,14 @@ class Pipes:
 
     def _connect_beside(self, call: "Call") -> None:
         """Add what the caller's parent and its other children connect without having started a program."""
-        parent = _parent(call.status("Tgid"))
-        standard = _standard(parent)
-        for pid in [parent, *_children(parent)]:
-            found = _standard(pid)
+        parent = facts.parent(call.status("Tgid"))
+        standard = facts.standard(parent)
+        for pid in [parent, *facts.children(parent)]:
+            found = facts.standard(pid)
             if pid != parent and pid != call.pid and found == standard:
                 # Forked, and its pipes not yet moved into their places: whatever it holds may become them.
-                for reads in _ends_held(pid, 0o400):
-                    for writes in _ends_held(pid, 0o200):
+                for reads in facts.ends_held(pid, 0o400):
+                    for writes in facts.ends_held(pid, 0o200):
                         self._flow.add_filter(reads, writes)
             elif found[0].startswith("pipe:") and found[1].startswith("pipe:"):
                 self._flow.add_filter(*found)
@@ -584,7 +586,7 @@ class Pipes:
         while todo and seen < _MOST_PROCESSES:
             pid = todo.pop()
             seen += 1
-            todo.extend(_children(pid))
+            todo.extend(facts.children(pid))
             try:
                 numbers = os.listdir(f"/proc/{pid}/fd")
             except OSError:
@@ -592,311 +594,10 @@ class Pipes:
             for number in numbers:
                 try:
                     link = os.readlink(f"/proc/{pid}/fd/{number}")
-                    if link.startswith("/") and self._fifos and not link.startswith("/dev/"):
+                    if link.startswith("/") and self._fifos and not facts.is_device(link):
                         status = os.stat(f"/proc/{pid}/fd/{number}")
-                        link = _fifo(link, status) if status.st_mode & _S_IFMT == _S_IFIFO else ""
+                        link = facts.fifo(link, status) if status.st_mode & facts.S_IFMT == facts.S_IFIFO else ""
                 except OSError:
                     continue
                 found.add(link)
         return found
-
-
-# Facts from the kernel ----------------------------------------------------------------------------------
-
-
-def _pointers(call: "Call", at: int) -> "list[int]":
-    """Copy the beginning of argv: where its strings are."""
-    found: list[int] = []
-    while at and len(found) < _MOST_ARGUMENTS:
-        try:
-            block = call.read(at, 8 * _AT_ONCE)
-        except OSError as error:
-            if error.errno != _EFAULT:
-                raise
-            block = call.read(at, 8)  # the array ends close to what is not mapped
-        at += len(block)
-        for pointer in struct.unpack(f"={len(block) // 8}Q", block):
-            if not pointer:
-                return found
-            found.append(pointer)
-    return found
-
-
-def _argument(call: "Call", pointer: int) -> str:
-    try:
-        text = call.string(pointer, _PAGES)
-    except OSError as error:
-        if error.errno != _ENAMETOOLONG:
-            raise
-        text = call.read(pointer, _PAGES)  # its beginning is enough to judge
-    return text.decode("utf-8", "surrogateescape")
-
-
-def _arguments(call: "Call", pointers: "list[int]") -> "list[str]":
-    found: list[str] = []
-    size = 0
-    for pointer in pointers:
-        found.append(_argument(call, pointer))
-        size += len(found[-1])
-        if size >= _MOST_TEXT:
-            break
-    return found
-
-
-def _link(call: "Call", number: int) -> str:
-    """What a descriptor of the caller is, as /proc names it; "" where it is closed."""
-    try:
-        return os.readlink(f"/proc/{call.pid}/fd/{number}")
-    except FileNotFoundError:
-        return ""
-    except PermissionError:
-        call.check()
-        raise Unreadable from None
-    except ProcessLookupError:
-        raise Gone from None
-
-
-def _identity(status: "os.stat_result") -> "tuple[int, int, int]":
-    return status.st_dev, status.st_ino, status.st_ctime_ns
-
-
-def _glance(call: "Call", start: int, path: bytes) -> "tuple[int, ...]":
-    """The identity of a path's regular file and of the link that leads to it, cheaply; () where that cannot be told.
-
-    A hint only: the supervisor's eyes may see another file behind an absolute link, or behind one into /proc.
-    """
-    if path.startswith((b"/proc/", b"/dev/")) or b"\0" in path:
-        return ()
-    if path.startswith(b"/"):
-        seen = b"/proc/%d/root%s" % (call.pid, path)
-    elif start == paths.AT_FDCWD:
-        seen = b"/proc/%d/cwd/%s" % (call.pid, path)
-    else:
-        seen = b"/proc/%d/fd/%d/%s" % (call.pid, start, path)
-    try:
-        link = os.lstat(seen)
-        if link.st_mode & _S_IFMT == _S_IFREG:
-            return _identity(link)
-        target = os.stat(seen)
-    except OSError:
-        return ()
-    return (*_identity(link), *_identity(target)) if target.st_mode & _S_IFMT == _S_IFREG else ()
-
-
-def _output(link: str) -> str:
-    """The key of what a descriptor writes to; "" where nothing is handed on."""
-    if link.startswith(("pipe:", "socket:")):
-        return link
-    if link.startswith("/") and not link.startswith(("/dev/", "/memfd:")) and not link.endswith(" (deleted)"):
-        return flow.FILE + link
-    return ""
-
-
-def _safe(path: str) -> str:
-    return path.encode("utf-8", "backslashreplace").decode()
-
-
-def _fifo(path: str, status: "os.stat_result") -> str:
-    return path if path.startswith("pipe:") else f"fifo:{status.st_dev}:{status.st_ino}"
-
-
-def _named_pipe(call: "Call", number: int, link: str) -> str:
-    if not link.startswith("/") or link.startswith(("/dev/", "/memfd:")):
-        return ""
-    try:
-        status = os.stat(f"/proc/{call.pid}/fd/{number}")
-    except OSError:
-        return ""
-    return _fifo(link, status) if status.st_mode & _S_IFMT == _S_IFIFO else ""
-
-
-def _descriptor_in(path: str) -> int:
-    """The number in `/dev/fd/N` and its other names; -1 for an ordinary path."""
-    if path == "/dev/stdin":
-        return 0
-    for prefix in ("/dev/fd/", "/proc/self/fd/", "/proc/thread-self/fd/"):
-        if path.startswith(prefix):
-            rest = path[len(prefix) :]
-            return int(rest) if rest.isascii() and rest.isdigit() and len(rest) < 8 else -1
-    return -1
-
-
-def _parent(pid: int) -> int:
-    try:
-        with open(f"/proc/{pid}/stat", "rb") as file:
-            text = file.read()
-        return int(text[text.rindex(b")") + 2 :].split()[1])
-    except (OSError, ValueError):
-        return 0
-
-
-def _children(pid: int) -> "list[int]":
-    try:
-        with open(f"/proc/{pid}/task/{pid}/children", "rb") as file:
-            return [int(number) for number in file.read().split()]
-    except OSError:
-        return []
-
-
-def _exists(pid: int) -> bool:
-    try:
-        os.stat(f"/proc/{pid}")
-    except OSError:
-        return False
-    return True
-
-
-def _parent_name(call: "Call") -> str:
-    """The program that the caller is, or its parent: of those that connect a shell to the network."""
-    pid = call.status("Tgid")
-    for each in (pid, _parent(pid)):
-        try:
-            name = basename(os.readlink(f"/proc/{each}/exe"))
-        except OSError:
-            continue
-        if name in _RELAYS:
-            return name
-    return ""
-
-
-def _to_be(call: "Call", path: bytes) -> str:
-    """The real path that a file will have when it is made, its directories perhaps with it; "" where too deep."""
-    made: list[bytes] = []
-    for _ in range(32):
-        path, slash, last = path.rpartition(b"/")
-        made.insert(0, last)
-        try:
-            fd = paths.resolve(call, paths.AT_FDCWD, path or (b"/" if slash else b"."))
-        except (OSError, ValueError):
-            continue
-        real = paths.real(fd).rstrip("/")
-        os.close(fd)
-        return real + "/" + kernel.decode(b"/".join(made))
-    return ""
-
-
-def _holds(pid: int, pipe: str) -> bool:
-    """Whether a process has a pipe open beyond its standard descriptors: a shell waiting for a substitution."""
-    try:
-        numbers = os.listdir(f"/proc/{pid}/fd")
-    except OSError:
-        return False
-    for number in numbers:
-        try:
-            if int(number) > 2 and os.readlink(f"/proc/{pid}/fd/{number}") == pipe:
-                return True
-        except OSError:
-            continue
-    return False
-
-
-def _standard(pid: int) -> "tuple[str, str]":
-    try:
-        return os.readlink(f"/proc/{pid}/fd/0"), os.readlink(f"/proc/{pid}/fd/1")
-    except OSError:
-        return "", ""
-
-
-def _ends_held(pid: int, right: int) -> "list[str]":
-    """The pipes beyond the standard descriptors that a process may read (0o400) or write (0o200)."""
-    found = []
-    try:
-        for number in os.listdir(f"/proc/{pid}/fd"):
-            name = f"/proc/{pid}/fd/{number}"
-            if int(number) > 2 and os.lstat(name).st_mode & right:
-                link = os.readlink(name)
-                if link.startswith("pipe:"):
-                    found.append(link)
-    except OSError:
-        return found
-    return found
-
-
-def _script(call: "Call") -> str:
-    """The text that the calling shell runs: its `-c` argument or its file; "" where it is typed or piped in."""
-    try:
-        with open(f"/proc/{call.pid}/cmdline", "rb") as file:
-            block = file.read(_MOST_TEXT + 4096)
-    except OSError:
-        return ""
-    words = [word.decode("utf-8", "surrogateescape") for word in block.split(b"\0")[:-1]]
-    name, words = commands.meant(basename(words[0]).lstrip("-") if words else "", words)
-    if commands.family(name) not in ("sh", "fish"):
-        return ""
-    program = commands.program(name, words)
-    if program.text is not None or not program.files:
-        return program.text or ""
-    try:
-        fd = paths.resolve(call, paths.AT_FDCWD, program.files[-1].encode("utf-8", "surrogateescape"))
-    except (OSError, ValueError):
-        return ""
-    try:
-        if os.fstat(fd).st_mode & _S_IFMT != _S_IFREG:
-            return ""
-        with open(f"/proc/self/fd/{fd}", "rb") as file:
-            return file.read(_MOST_TEXT).decode("utf-8", "surrogateescape")
-    except OSError:
-        return ""
-    finally:
-        os.close(fd)
-
-
-def _ends(path: str) -> bytes:
-    """The beginning and the end of a program, enough to know a copy by."""
-    with open(path, "rb", buffering=0) as file:
-        head = file.read(65536)
-        file.seek(-65536, 2)
-        return head + file.read(65536)
-
-
-def _born(fd: int) -> float:
-    """When a file was made; 0 where the file system does not tell (statx(2))."""
-    buffer = bytes(256)  # the kernel writes into it: ours alone, never shared
-    try:
-        kernel.syscall("statx", fd, b"", _AT_EMPTY_PATH, 0x800, buffer)
-    except OSError:
-        return 0.0
-    if not int.from_bytes(buffer[:4], "little") & 0x800:
-        return 0.0
-    seconds, fraction = struct.unpack_from("@qI", buffer, 80)
-    return float(seconds + fraction / 1e9)
-
-
-_ASK = struct.Struct("@IHHIIBBHIIIII")  # struct nlmsghdr, struct unix_diag_req
-
-
-def _peer_of(call: "Call", number: int, link: str) -> str:
-    """The key of what a socket is connected to: `network:` beyond this host's unix sockets (sock_diag(7))."""
-    try:
-        socket = _socket.socket(fileno=call.descriptor(number))
-        family = socket.family
-        socket.close()
-    except OSError:
-        return link
-    if family in (_socket.AF_INET, _socket.AF_INET6):
-        return "network:" + link
-    if family != _socket.AF_UNIX:
-        return link
-    inode = int(link[8:-1])
-    request = _ASK.pack(_ASK.size, 20, 1, 1, 0, _socket.AF_UNIX, 0, 0, 0xFFFFFFFF, inode, 4, 0xFFFFFFFF, 0xFFFFFFFF)
-    try:
-        diagnosis = _socket.socket(_socket.AF_NETLINK, _socket.SOCK_RAW | _socket.SOCK_CLOEXEC, 4)
-    except OSError:
-        return link
-    try:
-        diagnosis.settimeout(0.5)
-        diagnosis.send(request)
-        answer = diagnosis.recv(4096)
-    except OSError:
-        return link
-    finally:
-        diagnosis.close()
-    at = 32  # past struct nlmsghdr and struct unix_diag_msg
-    if len(answer) < at or int.from_bytes(answer[4:6], "little") != 20:
-        return link
-    while at + 8 <= len(answer):
-        size, kind = struct.unpack_from("@HH", answer, at)
-        if kind == 2 and size >= 8:
-            return f"socket:[{int.from_bytes(answer[at + 4 : at + 8], 'little')}]"
-        at += max(4, (size + 3) & ~3)
-    return link

@@ -18,6 +18,7 @@ _RESERVED = {"then", "do", "else", "elif", "if", "while", "until", "!", "{", "}"
 
 
 _DECLARES = {"local", "export", "declare", "typeset", "readonly"}
+_STDIN = {"/dev/stdin", "/proc/self/fd/0", "/dev/fd/0"}
 _FROM_INPUT = {"cat", "cat -", "</dev/stdin", "< /dev/stdin"}
 
 
@@ -52,12 +53,21 @@ class _Script:
         self._given = set(fetcher[1:])
         self._written = {path.removeprefix("./") for path in written}
         self._variables: set[str] = set()
+        self._descriptors: set[str] = set()
+        self._loop = False
 
     def form(self, text: str, depth: int) -> str:
         """The first form found in a text."""
         if depth > _MOST_DEPTH:
             return ""
-        for pipeline in _pipelines(_tokens(text)):
+        pipelines = _pipelines(_tokens(text))
+        # `while read l; do eval "$l"; done < <(curl …)`: what feeds a loop stands behind it.
+        self._loop = any(
+            self._brings_in(stage) and _words(stage)[:1] and _words(stage)[0].text in _CLOSES
+            for pipeline in pipelines
+            for stage in pipeline
+        )
+        for pipeline in pipelines:
             fetched = printed = False  # whether an earlier stage brings the download, or a copy that the shell kept
             for stage in pipeline:
                 found = self._stage(stage, fetched or printed, printed, depth)
@@ -68,17 +78,15 @@ class _Script:
         return ""
 
     def _stage(self, tokens: "list[_Word | str]", fetched: bool, printed: bool, depth: int) -> str:
-        here = None  # what the shell itself puts on the command's standard input
-        before: _Word | str = ""
-        for token in tokens:
-            if isinstance(token, _Word) and before in ("<<<", "<"):
-                here = token
-            before = token
+        here = _input(tokens)  # what the shell itself puts on the command's standard input
+        number = _number(tokens)
+        if number and self._brings_in(tokens):
+            self._descriptors.add(f"/dev/fd/{number}")  # `exec 5< <(curl …)`
         words = _words(tokens)
         every, words = words, self._assign(words)
         if not words:
             return self._deeper(every, depth)
-        brought = fetched if here is None else self._brings(here)
+        brought = fetched or self._loop if here is None else self._brings(here)
         if words[0].text == "read" and brought:
             self._variables.update(word.text for word in words[1:] if not word.text.startswith("-"))
         if words[0].text in ("mapfile", "readarray") and brought:
@@ -104,7 +112,7 @@ class _Script:
             what = words[1]
             if self._brings(what) or (what.literal and what.text.removeprefix("./") in self._written):
                 return "source"
-            if what.text in ("/dev/stdin", "/proc/self/fd/0", "/dev/fd/0") and fetched:
+            if (what.text in _STDIN and fetched) or what.text in self._descriptors:
                 return "source"
             return ""
         name, arguments = commands.meant(name, arguments)
@@ -154,6 +162,10 @@ class _Script:
             name in self._variables for name in word.variables[:1]
         )
 
+    def _brings_in(self, tokens: "list[_Word | str]") -> bool:
+        here = _input(tokens)
+        return here is not None and self._brings(here)
+
     def _substitutes(self, inner: str) -> bool:
         return any(
             self._fetches(stage) or self._prints(stage) for pipeline in _pipelines(_tokens(inner)) for stage in pipeline
@@ -189,6 +201,27 @@ def _words(tokens: "list[_Word | str]") -> "list[_Word]":
             found.pop()  # the number of a redirection
         before = token
     return found
+
+
+def _input(tokens: "list[_Word | str]") -> "_Word | None":
+    """What a command's input is redirected from."""
+    found = None
+    before: _Word | str = ""
+    for token in tokens:
+        if isinstance(token, _Word) and before in ("<<<", "<"):
+            found = token
+        before = token
+    return found
+
+
+def _number(tokens: "list[_Word | str]") -> str:
+    """The descriptor of a redirection `5< …`, "" for the standard one."""
+    before: _Word | str = ""
+    for each in tokens:
+        if each == "<" and isinstance(before, _Word) and before.text.isdigit():
+            return before.text
+        before = each
+    return ""
 
 
 def _reads_stdin(word: "_Word") -> bool:
