@@ -36,26 +36,24 @@ connect = "any"
 
 
 @pytest.fixture
-def alone(stage: Stage) -> None:
-    """What holds where no supervisor stands beside the tree; with one, see test_supervised_network.py."""
-    done = stage.account.guard(["true"], "--require", "bind", "--no-project-policy", cwd=stage.project)
-    if "listen without bind" not in done.stderr:
-        pytest.skip("a supervisor judges by address here")
+def alone(stage: Stage) -> str:
+    """A policy without a supervisor beside the tree; with one, see test_supervised_network.py."""
+    return stage.policy('schema = 1\nname = "alone"\nextends = "login-node"\n[supervisor]\nuse = "never"\n')
 
 
 @pytest.mark.parametrize("address", ["0.0.0.0", "127.0.0.1", "127.0.0.2"])
-def test_no_tcp_port_can_be_bound(stage: Stage, alone: None, address: str) -> None:
+def test_no_tcp_port_can_be_bound(stage: Stage, alone: str, address: str) -> None:
     """What cannot be told from a wildcard without a supervisor falls to the stricter side."""
-    stage.refused(EACCES, "bind", "inet", "stream", address)
+    stage.refused(EACCES, "bind", "inet", "stream", address, policy=alone)
 
 
 @pytest.mark.parametrize("address", ["::", "::1", "::ffff:127.0.0.1", "::ffff:0.0.0.0"])
-def test_no_tcp_port_can_be_bound_over_ipv6(stage: Stage, alone: None, address: str) -> None:
-    stage.refused(EACCES, "bind", "inet6", "stream", address)
+def test_no_tcp_port_can_be_bound_over_ipv6(stage: Stage, alone: str, address: str) -> None:
+    stage.refused(EACCES, "bind", "inet6", "stream", address, policy=alone)
 
 
-def test_an_address_without_a_family_is_a_wildcard_too(stage: Stage, alone: None) -> None:
-    stage.refused(EACCES, "bind_unspecified")
+def test_an_address_without_a_family_is_a_wildcard_too(stage: Stage, alone: str) -> None:
+    stage.refused(EACCES, "bind_unspecified", policy=alone)
 
 
 def test_a_policy_that_allows_it_lets_bind(stage: Stage) -> None:
@@ -217,18 +215,20 @@ def test_pairs_of_streams_and_packets_work(stage: Stage, kind: str) -> None:
     ids=["listen without bind", "listen without bind, IPv6", "bind UDP", "send UDP"],
 )
 def test_what_is_open_is_told_by_the_status(
-    stage: Stage, alone: None, words: tuple[str, ...], control: str
+    stage: Stage, alone: str, words: tuple[str, ...], control: str
 ) -> None:
-    stage.works(*words)
-    done = stage.account.guard(["true"], "--require", control, "--no-project-policy", cwd=stage.project)
+    stage.works(*words, policy=alone)
+    done = stage.account.guard(["true"], "--require", control, "--no-project-policy", policy=alone, cwd=stage.project)
     assert done.returncode == 125
     assert {"listen": "listen without bind", "bind": "UDP", "udp": "UDP"}[words[0]] in done.stderr
 
 
-def test_a_socket_by_path_is_open_and_the_status_says_so(stage: Stage, alone: None, paths: str) -> None:
+def test_a_socket_by_path_is_open_and_the_status_says_so(stage: Stage, alone: str, paths: str) -> None:
     """Landlock has a rule for it from ABI 9 on; until then the supervisor."""
-    code = stage.confined("unix", paths)
-    done = stage.account.guard(["true"], "--require", "unix-sockets", "--no-project-policy", cwd=stage.project)
+    code = stage.confined("unix", paths, policy=alone)
+    done = stage.account.guard(
+        ["true"], "--require", "unix-sockets", "--no-project-policy", policy=alone, cwd=stage.project
+    )
     assert stage.bare("unix", paths) == 0
     assert code in (0, EACCES)
     assert done.returncode == 125

@@ -80,7 +80,12 @@ class Datagrams:
         if not program or not _same_network(call.pid):
             return CONTINUE
         with _Fresh(family, kind, protocol, program) as fresh:
-            call.install(fresh.fileno(), kind & os.O_CLOEXEC)
+            try:
+                call.install(fresh.fileno(), kind & os.O_CLOEXEC)
+            except OSError as error:
+                if error.errno != _EINVAL:
+                    raise
+                return CONTINUE  # before Linux 5.14
         call.close()
         return PENDING  # answered by that
 

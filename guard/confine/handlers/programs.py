@@ -5,6 +5,8 @@ every library mapped with it must lie where neither the tree nor the user can wr
 SLURM_CONF with a PluginDir of the tree's making brings in a file that is not. No executable page may have been
 changed since it was mapped, none may be without a file, and no tracer may be attached.
 
+An interpreter, once allowed, is allowed with every script.
+
 What remains: a process of the tree that traced the program before can have left it registers of its own
 choosing, and then this program makes that one call. It gets an address and a port that the policy names, and
 no more: a policy that cannot bear it sets `kernel.ptrace = "deny"`.
