@@ -212,9 +212,8 @@ def test_control_z_and_fg_work(stage: Stage) -> None:
 def test_a_shell_inside_has_job_control(stage: Stage) -> None:
     with Terminal(stage.account, [*guarded(stage), "/bin/bash", "--norc", "-i"], stage.project) as terminal:
         terminal.expect("$ ")
-        terminal.type("sleep 60\n")
-        terminal.expect("sleep 60")
-        time.sleep(0)
+        terminal.type("sh -c 'echo rea\"\"dy; exec sleep 60'\n")
+        terminal.expect("ready")
         terminal.type("\x1a")
         terminal.expect("Stopped")
         terminal.type("kill -KILL %1; wait; echo do\"\"ne\n")
