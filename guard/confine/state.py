@@ -441,12 +441,24 @@ def _find_shelf(base: str, uid: int) -> str:
     try:
         os.mkdir(shelf, 0o700)
     except FileExistsError:
-        status = os.lstat(shelf)
-        if status.st_uid != uid or status.st_mode & 0o170077 != 0o040000:
-            # Somebody else took the name: go on without him, under a name nobody can foresee.
-            shelf = f"{base}/guard-{uid}-{os.urandom(8).hex()}"
+        if not _is_shelf(shelf, uid):
+            # Somebody else took the name (in a user namespace: root itself). Go on without him, under a name
+            # that nobody can foresee, and that our next session finds and sweeps.
+            for name in os.listdir(base):
+                if name.startswith(f"guard-{uid}-") and _is_shelf(f"{base}/{name}", uid):
+                    return f"{base}/{name}"
+            shelf = f"{shelf}-{os.urandom(8).hex()}"
             os.mkdir(shelf, 0o700)
     return shelf
+
+
+def _is_shelf(path: str, uid: int) -> bool:
+    """Whether it is a directory of this user's that nobody else may enter."""
+    try:
+        status = os.lstat(path)
+    except OSError:
+        return False
+    return status.st_uid == uid and status.st_mode & 0o170077 == 0o040000
 
 
 class Spool:
