@@ -230,6 +230,19 @@ class Places:
             if pattern.startswith("{project}/.git/"):
                 for common in commons:
                     self._protect(common + pattern[len("{project}/.git") :])
+                for project in projects:
+                    self._protect_link(project + "/.git")
+
+    def _protect_link(self, gate: str) -> None:
+        """A worktree's `.git` and the file behind it say where git finds its settings and hooks."""
+        if _kind(gate) != _FILE:
+            return
+        self._protect(gate)
+        named = read_line(gate).partition("gitdir: ")[2]
+        private = real_path(named if named.startswith("/") else f"{dirname(gate)}/{named}")
+        for name in ("commondir", "gitdir"):
+            if named and _kind(f"{private}/{name}"):
+                self._protect(f"{private}/{name}")
 
     def _deny(self, path: str, ancestors: "set[str]") -> None:
         # A link below a place that trees write is a tree's: what it points to is not denied in its name.
