@@ -61,12 +61,10 @@ def find_project(cwd: str, homes: "tuple[str, ...]", forbidden: "tuple[str, ...]
         kind = _kind(gate)
         if kind in (_DIRECTORY, _FILE):
             found = at
-            if kind == _FILE:
-                # A submodule's git directory lies in its superproject, which then is the project.
-                above = read_line(gate).partition("gitdir: ")[2]
-                if above and "/modules/" in above:
-                    at = dirname(at)
-                    continue
+            # A submodule's git directory lies in its superproject, which then is the project.
+            if kind == _FILE and _is_submodule(at, read_line(gate).partition("gitdir: ")[2]):
+                at = dirname(at)
+                continue
             break
         at = dirname(at)
     for candidate in (found, cwd):
@@ -106,6 +104,11 @@ def check_project(path: str, homes: "tuple[str, ...]", forbidden: "tuple[str, ..
 
 def read_line(path: str) -> str:
     """The first line of a small file that a tree may have written; empty when it is anything else."""
+    return _read(path).partition("\n")[0]
+
+
+def _read(path: str) -> str:
+    """The beginning of a regular file that a tree may have written."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:
@@ -113,9 +116,26 @@ def read_line(path: str) -> str:
     try:
         if os.fstat(fd).st_mode & 0o170000 != 0o100000:
             return ""
-        return decode(os.read(fd, 4096)).partition("\n")[0]
+        return decode(os.read(fd, 4096))
     finally:
         os.close(fd)
+
+
+def _is_submodule(path: str, named: str) -> bool:
+    """Whether a repository with this git directory is a submodule of one above it, if the link is mutual.
+
+    `{project}/.git` is written by agents: it is believed only where the git directory lies outside and
+    its `core.worktree` names the repository back.
+    """
+    private = real_path(named if named.startswith("/") else f"{path}/{named}")
+    if not named or "/modules/" not in private or is_below(private, path):
+        return False
+    for line in _read(private + "/config").splitlines():
+        key, _, value = line.partition("=")
+        if key.strip() == "worktree":
+            back = value.strip()
+            return real_path(back if back.startswith("/") else f"{private}/{back}") == path
+    return False
 
 
 def worktree_common(project: str) -> "str | None":
