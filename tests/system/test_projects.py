@@ -70,6 +70,19 @@ def test_a_project_outside_the_home(account, place):
     assert not writes(account, account.home, cwd=place)
 
 
+@pytest.mark.root
+def test_a_project_directly_below_the_root_directory(account):
+    top = account.directory("guard-project", Path("/"))
+    try:
+        assert writes(account, top, cwd=top)
+        git(account, top, "git init -q; mkdir inner")
+        done = account.guard(["bash", "-euc", COMMIT], cwd=top / "inner", env=GIT)
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert not writes(account, account.home, cwd=top)
+    finally:
+        shutil.rmtree(top)
+
+
 def test_a_named_project_is_writable_from_anywhere(account, project, place):
     assert writes(account, project, "--project", str(project), cwd=place)
     assert not writes(account, place, "--project", str(project), cwd=place)
