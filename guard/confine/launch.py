@@ -437,7 +437,9 @@ class Launch:
         return False
 
     def _enter_again(self) -> None:
-        """Go to the working directory by its name: the one we are in lies beneath the new mounts, uncovered."""
+        """Let go of what leads around the new mounts: the working directory we came in, and our lock."""
+        if self.tmp:
+            self.tmp.hold_again()
         try:
             os.chdir(self.cwd)
         except OSError:

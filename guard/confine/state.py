@@ -380,14 +380,26 @@ class PrivateTmp:
             except FileExistsError:
                 continue
         try:
-            held = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-            # High, where no shell script expects to find a free number.
-            self._lock = fcntl.fcntl(held, fcntl.F_DUPFD_CLOEXEC, 200)
-            os.close(held)
-            fcntl.flock(self._lock, fcntl.LOCK_EX)
+            self._lock = self._hold()
         except OSError:
             self.remove()
             raise
+
+    def _hold(self) -> int:
+        held = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        # High, where no shell script expects to find a free number.
+        high = fcntl.fcntl(held, fcntl.F_DUPFD_CLOEXEC, 200)
+        os.close(held)
+        fcntl.flock(high, fcntl.LOCK_SH)  # shared, so that `hold_again` never lets go; who sweeps asks for all
+        return high
+
+    def hold_again(self) -> None:
+        """Hold the lock by a descriptor of the mount namespace we have entered.
+
+        The old one belongs to the namespace before: `openat(lock, "../../..")` would lead past the mask.
+        """
+        before, self._lock = self._lock, self._hold()
+        os.close(before)
 
     def inherit(self) -> None:
         """Let the lock pass into the tree."""
