@@ -397,6 +397,27 @@ def test_hooks_and_settings_of_the_repository_cannot_be_changed(
 
 
 @pytest.mark.nested
+def test_a_worktree_cannot_be_made_to_take_its_settings_from_elsewhere(stage: Stage, repository: Path) -> None:
+    """Its `.git` is a file that names the directory; that names the repository whose hooks and settings count."""
+    tree = stage.home / "tree"
+    git = ["git", "-c", "user.name=a", "-c", "user.email=a@b", "-C", str(stage.project)]
+    stage.account.command([*git, "commit", "-qm", "one", "--allow-empty"])
+    stage.account.command([*git, "worktree", "add", "-q", str(tree)])
+    private = (tree / ".git").read_text().partition("gitdir: ")[2].strip()
+
+    def planted(path: str, *, confined: bool) -> bool:
+        plant = ["sh", "-c", f"(echo x; cat {path}) > new && mv new {path}"]
+        head = stage.account.guard if confined else stage.account.command
+        extra = ("--no-project-policy",) if confined else ()
+        return head(plant, *extra, cwd=tree).returncode == 0
+
+    for path in (f"{tree}/.git", f"{private}/commondir", f"{private}/gitdir"):
+        assert not planted(path, confined=True), path
+    for path in (f"{private}/gitdir", f"{private}/commondir", f"{tree}/.git"):
+        assert planted(path, confined=False), path
+
+
+@pytest.mark.nested
 @pytest.mark.parametrize("where", [".git/hooks", ".git"])
 def test_a_start_from_within_a_protected_place_is_no_way_into_it(stage: Stage, repository: Path, where: str) -> None:
     path = "pre-commit" if where == ".git/hooks" else "hooks/pre-commit"
@@ -415,6 +436,18 @@ def test_a_start_from_within_a_denied_place_is_no_way_into_it(stage: Stage) -> N
     assert done.returncode in (1, 125)
     assert "secret" not in done.stdout
     assert stage.bare("read", "file", cwd=stage.project / "full/inner") == 0
+
+
+@pytest.mark.nested
+def test_no_descriptor_that_guard_hands_on_leads_around_the_mask(stage: Stage, repository: Path) -> None:
+    """A directory opened before the mounts resolves `..` in the namespace without them."""
+    found = stage.confined("create_from_any_descriptor", "{git}/hooks/pre-commit")
+    assert found in (EROFS, ENOENT)
+    fd = os.open(stage.elsewhere, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        assert stage.bare("create_from_any_descriptor", "{git}/hooks/pre-commit", pass_fds=(fd,)) == 0
+    finally:
+        os.close(fd)
 
 
 @pytest.mark.nested
