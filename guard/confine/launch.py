@@ -255,8 +255,7 @@ class Launch:
         self._demand(plan, statuses)
         environment = self._child_environment(plan)
         if os.stat(program).st_mode & 0o4000:  # sudo, su: what they say themselves is not always clear
-            name = basename(program)
-            sys.stderr.write(f"guard: {name} gets no other user's rights: privilege cannot be raised inside (no_new_privs)\n")
+            sys.stderr.write(f"guard: {basename(program)} gains no rights: none can be raised inside (no_new_privs)\n")
         self._record_start(statuses)
         os.umask(os.umask(0o077) | plan["umask"])
         for number, value in plan["rlimits"]:

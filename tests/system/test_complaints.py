@@ -10,7 +10,7 @@ import os
 import re
 import shutil
 from collections.abc import Iterator, Sequence
-from errno import EACCES, EBUSY, EPERM, EROFS, EXDEV
+from errno import EACCES, EBUSY, EPERM, EROFS
 from pathlib import Path
 
 import pytest
