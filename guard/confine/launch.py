@@ -386,10 +386,12 @@ class Launch:
             found = (places.worktree_common(project) for project in self.projects)
             commons = tuple(common for common in found if common)
         enforced = plan["fs"]
+        # guard installed within a project: its code, and what it loads to compile a plan, runs outside next time.
+        code = [__file__.rpartition("/guard/")[0], self._start[-1]]
         held = places.Places(
             plan["grants"],
             plan["deny"] if enforced else [],
-            plan["protect"] if enforced else [],
+            [*plan["protect"], *code] if enforced else [],
             self._variables(),
             self.homes,
             self._own() if enforced else (),

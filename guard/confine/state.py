@@ -338,6 +338,8 @@ def _make_plan(request: "Request") -> bytes:
         made = subprocess.run(  # noqa: S603 - our own interpreter and code
             [sys.executable, "-I", "-c", code, dirname(library)],
             input=marshal.dumps(request),
+            # ctypes looks for a library with the help of gcc and ld: not those of a project's own directory.
+            env={"PATH": "/usr/sbin:/usr/bin:/sbin:/bin"},
             capture_output=True,
             timeout=60,
             check=False,
