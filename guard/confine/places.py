@@ -230,6 +230,8 @@ class Places:
         # What holds the home cannot be denied: nothing would be left. What holds a project can: then it is none.
         ancestors = {"/", "/usr", "/etc"}
         for path in homes:
+            if any(other != path and is_below(path, other) for other in homes):
+                continue  # a HOME that names ~/.ssh takes nothing from what is denied in the home it lies in
             while path not in ancestors:
                 ancestors.add(path)
                 path = dirname(path)
