@@ -314,6 +314,16 @@ def test_the_home_keeps_no_trace_of_guard(stage: Stage, policy: str) -> None:
     assert look() == before
 
 
+@pytest.mark.root
+@pytest.mark.parametrize("home", ["{user_home}/.ssh", "{elsewhere}", "/", "", "/nonexistent"])
+@pytest.mark.parametrize("policy", ["login-node", NO_MASK], ids=["mask", "no-mask"])
+def test_no_value_of_home_opens_what_is_denied(stage: Stage, ssh: Path, home: str, policy: str) -> None:
+    home = home.format(user_home=stage.account.home, elsewhere=stage.elsewhere)
+    policy = stage.policy(policy) if "\n" in policy else policy
+    moved = {"HOME": home}
+    stage.refused((EACCES, ENOENT, UNDONE), "read", "{denied}/file", policy=policy, env=moved, cwd=stage.home)
+
+
 # Links that a tree leaves behind ------------------------------------------------------------------------
 
 
