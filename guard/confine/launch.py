@@ -256,7 +256,7 @@ class Launch:
         environment = self._child_environment(plan)
         if os.stat(program).st_mode & 0o4000:  # sudo, su: what they say themselves is not always clear
             sys.stderr.write(f"guard: {basename(program)} gains no rights: none can be raised inside (no_new_privs)\n")
-        self._record_start(statuses)
+        self._record_start(statuses, "info" if set(plan["asked"]) - {"limits"} else "medium")
         os.umask(os.umask(0o077) | plan["umask"])
         for number, value in plan["rlimits"]:
             _lower_limit(number, value)

@@ -31,7 +31,8 @@ SECRET = "hunter2-s3cr3t"
 
 @pytest.fixture(autouse=True)
 def _no_events(account: Account) -> None:
-    (account.state / "events.jsonl").unlink(missing_ok=True)
+    for name in ("events.jsonl", "events.lost"):
+        (account.state / name).unlink(missing_ok=True)
 
 
 @pytest.fixture
