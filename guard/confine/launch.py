@@ -364,8 +364,10 @@ class Launch:
     def _check_config(self) -> None:
         """Refuse a configuration that others may have written; one that is not there is none."""
         config = self.options.config
-        if not state.is_absent(config):
-            reason = state.distrust(config, 0 if config == SITE else self.uid)
+        for name in ("", "/site.toml", "/assign.toml", "/exceptions.d"):
+            if not state.exists(config + name):
+                continue  # absent, or a link to nothing, which does not load
+            reason = state.distrust(config + name, 0 if config == SITE else self.uid)
             if reason:
                 raise _error("control", f"the configuration cannot be trusted: {reason}", "give it to root, mode 0755")
 

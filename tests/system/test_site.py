@@ -515,6 +515,24 @@ def test_a_site_that_hides_its_files_starts_nothing(node: Node, canary: Account)
         assert "guard" in done.stderr
 
 
+@pytest.mark.parametrize("name", ["site.toml", "assign.toml", "exceptions.d"])
+def test_a_site_file_that_others_may_write_decides_nothing(node: Node, other: Account, name: str) -> None:
+    node.write("site.toml", FLOOR)
+    node.write("assign.toml", '[[assign]]\npolicy = "read-only"\n')
+    node.write("exceptions.d/a.toml", exception(Path("/nowhere"), "2999-01-01"))
+    assert node.compile().returncode == 0
+    path = node.etc / name
+    safe = path.stat().st_mode & 0o777
+    for spoil in (lambda: path.chmod(safe | 0o020), lambda: os.chown(path, other.uid, other.gid)):
+        assert node.guard(other, ["echo", "ran"]).stdout == "ran\n"
+        spoil()
+        done = node.guard(other, ["echo", "ran"])
+        assert (done.returncode, done.stdout) == (125, "")
+        assert f"/etc/guard/{name}" in done.stderr
+        path.chmod(safe)
+        os.chown(path, 0, 0)
+
+
 def test_a_configuration_that_others_may_write_is_refused(node: Node, other: Account) -> None:
     node.write("site.toml", FLOOR)
     node.etc.chmod(0o777)
