@@ -63,7 +63,9 @@ def stage(request: pytest.FixtureRequest, homes: dict[str, Account]) -> Iterator
     made.remove()
 
 
-# (act, its arguments, how it is refused): in a place of no grant, `@`
+PLAIN = pytest.mark.parametrize("stage", ["plain"], indirect=True)  # the home's file system plays no part
+
+# (how it is refused, act, its arguments): in a place of no grant, `@`
 ELSEWHERE = [
     (EACCES, "read", "@/file"),
     (EACCES, "listing", "@"),
@@ -74,7 +76,7 @@ ELSEWHERE = [
     (EACCES, "read", "/proc/self/root@/file"),
     (EACCES, "read", "/proc/thread-self/root@/file"),
     (EACCES, "open_path_only_then_proc", "@/file"),
-    ((EACCES, ENOENT), "race_link", "{project}", "{project}/act.py", "@/file", "0.3"),
+    ((EACCES, ENOENT), "race_link", "{project}", "{project}/tool", "@/file", "0.3"),
 ]
 # in a place that may be read, and in one of no grant
 CHANGES = [
@@ -158,6 +160,7 @@ def _tried(stage: Stage, words: list[str]) -> None:
 _TWO_PLACES = ("rename", "rename_noreplace", "exchange", "link", "link_by_descriptor", "link_by_empty_path", "temporary_linked")
 
 
+@PLAIN
 @pytest.mark.nested
 @pytest.mark.parametrize("row", ELSEWHERE, ids=_id)
 def test_what_is_not_granted_cannot_be_read_or_run(stage: Stage, row: tuple[object, ...]) -> None:
@@ -166,9 +169,17 @@ def test_what_is_not_granted_cannot_be_read_or_run(stage: Stage, row: tuple[obje
 
 @pytest.mark.nested
 @pytest.mark.parametrize("row", CHANGES, ids=_id)
-@pytest.mark.parametrize("place", ["elsewhere", "home"])
-def test_nothing_outside_the_project_can_be_changed(stage: Stage, place: str, row: tuple[object, ...]) -> None:
-    words = _at(row[1:], place)
+def test_nothing_that_may_be_read_can_be_changed(stage: Stage, row: tuple[object, ...]) -> None:
+    words = _at(row[1:], "home")
+    _tried(stage, words)
+    stage.refused(row[0], *words)
+
+
+@PLAIN
+@pytest.mark.nested
+@pytest.mark.parametrize("row", CHANGES, ids=_id)
+def test_nothing_that_is_not_granted_can_be_changed(stage: Stage, row: tuple[object, ...]) -> None:
+    words = _at(row[1:], "elsewhere")
     _tried(stage, words)
     stage.refused(row[0], *words)
 
@@ -243,6 +254,7 @@ def test_a_denied_place_in_a_readable_home_is_closed(
     stage.refused((EACCES, EXDEV, ENOENT, EROFS, EBUSY, UNDONE), *words, policy=policy)
 
 
+@PLAIN
 @pytest.mark.nested
 @pytest.mark.parametrize("policy", ["login-node", NO_MASK], ids=["mask", "no-mask"])
 @pytest.mark.parametrize("name", [".netrc", ".config/gh/hosts.yml", ".local/share/keyrings/login", ".bash_history"])
@@ -277,6 +289,7 @@ def test_a_denied_place_that_is_a_link_is_denied_where_it_leads(stage: Stage) ->
         shutil.rmtree(real.parent)
 
 
+@PLAIN
 @pytest.mark.nested
 def test_what_appears_in_a_denied_place_after_the_start_stays_closed(stage: Stage) -> None:
     path = stage.account.home / ".aws/credentials"
@@ -314,6 +327,7 @@ def test_the_home_keeps_no_trace_of_guard(stage: Stage, policy: str) -> None:
     assert look() == before
 
 
+@PLAIN
 @pytest.mark.root
 @pytest.mark.parametrize("home", ["{user_home}/.ssh", "{elsewhere}", "/", "", "/nonexistent"])
 @pytest.mark.parametrize("policy", ["login-node", NO_MASK], ids=["mask", "no-mask"])
@@ -327,6 +341,7 @@ def test_no_value_of_home_opens_what_is_denied(stage: Stage, ssh: Path, home: st
 # Links that a tree leaves behind ------------------------------------------------------------------------
 
 
+@PLAIN
 @pytest.mark.nested
 @pytest.mark.parametrize("policy", ["login-node", NO_MASK], ids=["mask", "no-mask"])
 def test_a_link_in_the_home_to_the_root_widens_nothing(stage: Stage, policy: str) -> None:
@@ -482,6 +497,7 @@ def test_without_the_mask_the_status_says_that_hooks_are_open(stage: Stage, repo
 # Descriptors --------------------------------------------------------------------------------------------
 
 
+@PLAIN
 @pytest.mark.nested
 @pytest.mark.parametrize("row", [("read_at", "file"), ("create_at", "new")], ids=_id)
 def test_an_inherited_directory_is_no_way_out(stage: Stage, row: tuple[str, str]) -> None:
@@ -492,6 +508,7 @@ def test_an_inherited_directory_is_no_way_out(stage: Stage, row: tuple[str, str]
         os.close(fd)
 
 
+@PLAIN
 @pytest.mark.nested
 @pytest.mark.parametrize("number", [0, 1, 2])
 def test_a_directory_as_a_standard_stream_is_no_way_out(stage: Stage, number: int) -> None:
@@ -508,6 +525,7 @@ def test_a_directory_as_a_standard_stream_is_no_way_out(stage: Stage, number: in
         os.close(fd)
 
 
+@PLAIN
 @pytest.mark.nested
 def test_every_inherited_descriptor_is_closed(stage: Stage) -> None:
     fds = tuple(os.open(stage.elsewhere / "file", os.O_RDWR) for _ in range(5))
@@ -518,6 +536,7 @@ def test_every_inherited_descriptor_is_closed(stage: Stage) -> None:
             os.close(fd)
 
 
+@PLAIN
 @pytest.mark.nested
 def test_standard_output_to_a_file_outside_cannot_be_opened_anew(stage: Stage) -> None:
     log = stage.account.write(stage.elsewhere / "log")
@@ -528,12 +547,14 @@ def test_standard_output_to_a_file_outside_cannot_be_opened_anew(stage: Stage) -
 # Devices ------------------------------------------------------------------------------------------------
 
 
+@PLAIN
 @pytest.mark.nested
 @pytest.mark.parametrize("path", ["/dev/null", "/dev/zero", "/dev/full"])
 def test_the_harmless_devices_can_be_read_and_written(stage: Stage, path: str) -> None:
     stage.works("open_both", path)
 
 
+@PLAIN
 @pytest.mark.nested
 @pytest.mark.parametrize("path", ["/dev/ptmx", "/dev/fuse"])
 def test_other_devices_cannot_be_opened(stage: Stage, path: str) -> None:
@@ -542,6 +563,7 @@ def test_other_devices_cannot_be_opened(stage: Stage, path: str) -> None:
     stage.refused(EACCES, "open_both", path)
 
 
+@PLAIN
 @pytest.mark.nested
 def test_files_cannot_be_opened_by_handle(stage: Stage) -> None:
     stage.refused(EPERM, "handle", "{elsewhere}/file")
@@ -550,6 +572,7 @@ def test_files_cannot_be_opened_by_handle(stage: Stage) -> None:
 # guard's own places --------------------------------------------------------------------------------------
 
 
+@PLAIN
 @pytest.mark.nested
 def test_state_and_plans_cannot_be_changed_from_inside(stage: Stage) -> None:
     stage.works("read", "{project}/file")
@@ -558,6 +581,7 @@ def test_state_and_plans_cannot_be_changed_from_inside(stage: Stage) -> None:
         stage.refused(EACCES, *words)
 
 
+@PLAIN
 @pytest.mark.nested
 def test_the_state_is_closed_also_when_the_policy_grants_its_parent(stage: Stage) -> None:
     text = f'schema=1\nname="wide"\nextends="login-node"\nreason="x"\n[files]\nwrite=["{stage.account.state.parent}"]\n'
@@ -571,6 +595,7 @@ def test_the_state_is_closed_also_when_the_policy_grants_its_parent(stage: Stage
     assert stage.bare("create", f"{config}/planted.toml") == 0
 
 
+@PLAIN
 @pytest.mark.nested
 def test_guard_s_own_code_cannot_be_changed_where_it_lies_in_the_project(stage: Stage) -> None:
     """What it loads at the next start would run outside."""
