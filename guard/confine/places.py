@@ -256,14 +256,14 @@ class Places:
                     self._protect_link(project + "/.git")
 
     def _protect_link(self, gate: str) -> None:
-        """A worktree's `.git` and the file behind it say where git finds its settings and hooks."""
-        if _kind(gate) != _FILE:
-            return
-        self._protect(gate)
-        named = read_line(gate).partition("gitdir: ")[2]
-        private = real_path(named if named.startswith("/") else f"{dirname(gate)}/{named}")
-        for name in ("commondir", "gitdir"):
-            if named and _kind(f"{private}/{name}"):
+        """What says, beside the settings and hooks themselves, where git finds them: shielded where it exists."""
+        private = gate
+        if _kind(gate) == _FILE:
+            self._protect(gate)
+            named = read_line(gate).partition("gitdir: ")[2]
+            private = real_path(named if named.startswith("/") else f"{dirname(gate)}/{named}")
+        for name in ("commondir", "gitdir", "config.worktree"):
+            if _kind(f"{private}/{name}"):
                 self._protect(f"{private}/{name}")
 
     def _deny(self, path: str, ancestors: "set[str]") -> None:
@@ -294,7 +294,9 @@ class Places:
                 continue
             self.shields.append(target)
             above = dirname(target)
-            while (above + "/").startswith(self._written) and above not in self._tops and above not in self.anchors:
+            while (above + "/").startswith(self._written) and above not in self.anchors:
+                if above in self._tops and not above.startswith(self._written):
+                    break  # its own parent is not writable; that of a project in ~/guard-work is
                 self.anchors.append(above)
                 above = dirname(above)
         return targets
