@@ -385,6 +385,7 @@ def test_a_linked_gitconfig_neither_stops_the_start_nor_is_writable(stage: Stage
 def repository(stage: Stage) -> Path:
     stage.account.command(["git", "init", "-q", str(stage.project)])
     stage.account.write(stage.project / ".git/hooks/pre-commit.sample", "#!/bin/sh\n")
+    stage.account.write(stage.project / ".git/config.worktree", "[core]\n\tsparseCheckout = true\n")
     stage.set(git=stage.project / ".git")
     return stage.project / ".git"
 
@@ -400,6 +401,8 @@ PROTECTED = [
     ((EBUSY, EXDEV), "rename", "{project}/file", "{git}/config"),
     ((EBUSY, EXDEV), "exchange", "{project}/full", "{git}/hooks"),
     ((EBUSY, EXDEV), "exchange", "{project}/full", "{git}"),
+    (EROFS, "append", "{git}/config.worktree"),
+    ((EBUSY, EXDEV), "rename", "{project}/file", "{git}/config.worktree"),
     ((EXDEV, EROFS), "link", "{project}/file", "{git}/hooks/pre-commit"),
     (EXDEV, "link", "{git}/config", "{project}/config"),
     ((EXDEV, EROFS), "rename", "{project}/file", "{git}/hooks/pre-commit"),
@@ -419,6 +422,26 @@ def test_hooks_and_settings_of_the_repository_cannot_be_changed(
     words = list(map(str, row[1:]))
     _tried(stage, words)
     stage.refused(row[0], *words)
+
+
+@PLAIN
+@pytest.mark.nested
+@pytest.mark.parametrize("how", ["granted above", "named beside"])
+def test_a_project_within_a_writable_place_cannot_be_moved_away(stage: Stage, repository: Path, how: str) -> None:
+    """Another could be put in its place, with hooks and settings of its own."""
+    above = stage.account.home / "guard-work"
+    inner = above / "inner"
+    stage.account.write(inner / "file")
+    try:
+        stage.account.command(["git", "init", "-q", str(inner)])
+        move = ["sh", "-c", f"cd {above}; mv {inner} {above}/gone"]
+        options = ["--project", str(above)] if how == "named beside" else []
+        done = stage.account.guard(move, "--no-project-policy", "--project", str(inner), *options, cwd=inner)
+        assert done.returncode != 0
+        assert (inner / ".git/config").exists()
+        assert stage.account.command(move, cwd=inner).returncode == 0
+    finally:
+        shutil.rmtree(above)
 
 
 @pytest.mark.nested
