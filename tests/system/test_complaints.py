@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import GUARD, ROOT
+from tests.conftest import FAKEHOST, GUARD
 from tests.system.stage import DENY, NO_MASK, PYTHON, UNDONE, Stage, guarded
 from tests.system.terminal import Terminal
 
@@ -285,14 +285,14 @@ def test_guard_says_that_privilege_cannot_be_raised_inside(stage: Stage, tool: s
 
 # Hosts that lack something --------------------------------------------------------------------------------
 
-FAKEHOST = [PYTHON, str(ROOT / "tests/fakehost.py")]
+PLAY = [PYTHON, FAKEHOST]
 
 
 def on_host(stage: Stage, host: Sequence[str], *options: str, command: Sequence[str] = ("echo", "started")):  # noqa: ANN201
     state = stage.elsewhere / "state"
     stage.bare("mkdir", str(state))
     done = stage.account.command(
-        [*FAKEHOST, *host, "--", *guarded(stage, *options), *command], cwd=stage.project,
+        [*PLAY, *host, "--", *guarded(stage, *options), *command], cwd=stage.project,
         env={"GUARD_STATE_DIR": str(state)},
     )  # fmt: skip
     if done.returncode == 77:
@@ -317,7 +317,7 @@ def test_best_effort_is_loud(stage: Stage) -> None:
     state = stage.elsewhere / "state"
     stage.bare("mkdir", str(state))
     done = stage.account.command(
-        [*FAKEHOST, "--landlock", "EOPNOTSUPP", "--", GUARD, "run", "--policy", stage.policy(text), "--no-project-policy",
+        [*PLAY, "--landlock", "EOPNOTSUPP", "--", GUARD, "run", "--policy", stage.policy(text), "--no-project-policy",
          "--", "echo", "started"], cwd=stage.project, env={"GUARD_STATE_DIR": str(state)},
     )  # fmt: skip
     if done.returncode == 77:
@@ -338,7 +338,7 @@ def test_without_libseccomp_nothing_starts_and_the_cause_is_told(stage: Stage) -
     ("answer", "cause"), [("EOPNOTSUPP", "lsm="), ("ENOSYS", "too old|not built|CONFIG_SECURITY_LANDLOCK")]
 )
 def test_doctor_tells_why_there_is_no_landlock(stage: Stage, answer: str, cause: str) -> None:
-    done = stage.account.command([*FAKEHOST, "--landlock", answer, "--", GUARD, "doctor"], cwd=stage.project)
+    done = stage.account.command([*PLAY, "--landlock", answer, "--", GUARD, "doctor"], cwd=stage.project)
     if done.returncode == 77:
         pytest.skip(done.stderr)
     assert re.search(cause, done.stdout), done.stdout

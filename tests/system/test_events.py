@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tests.conftest import GUARD, ROOT, Account
+from tests.conftest import GUARD, Account
 from tests.system.node import events
 
 KEYS = {
@@ -242,7 +242,7 @@ def test_only_the_redactor_makes_redacted_text(account: Account) -> None:
         "print(type(withhold('a') + 'b').__name__, type(withhold('a').lower()).__name__)\n"
         "print(withhold(''), withhold('x'), program_name('/usr/bin/ls'), program_name('a b'))\n"
     )
-    done = account.command([str(ROOT / ".venv/bin/python"), "-c", code])
+    done = account.command([str(Path(GUARD).with_name("python")), "-c", code])
     lines = done.stdout.splitlines()
     assert lines[:3] == ["only guard.redact makes Redacted text: pass it through withhold()"] * 3
     assert lines[3:] == ["str str", " [WITHHELD] ls [WITHHELD]"]
