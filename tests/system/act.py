@@ -345,14 +345,14 @@ def race_link(directory, good, bad, seconds):
                 os.symlink(target, spare)
                 os.rename(spare, path)
     try:
-        refused = None
-        while time.monotonic() < end:
+        refused, times_refused = None, 0
+        while time.monotonic() < end and times_refused < 300:
             try:
                 with open(path, "rb") as file:
                     if file.read().startswith(b"secret"):
                         return
             except OSError as error:
-                refused = error
+                refused, times_refused = error, times_refused + 1
         raise refused or Undone
     finally:
         os.kill(child, signal.SIGKILL)
