@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import shutil
 import signal
 import subprocess
@@ -12,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from guard.confine.launch import Options
+from guard.errors import UsageError
 from tests.conftest import GUARD, Account
 from tests.system.node import events
 from tests.system.stage import PYTHON
@@ -265,6 +268,31 @@ def test_a_wrong_command_line_starts_nothing(account: Account, folder: Path, wor
     assert (done.returncode, done.stdout) == (125, ""), done.stderr
     assert "guard: not started: " in done.stderr
     assert "Traceback" not in done.stderr
+
+
+WORDS = [
+    "--", "--audit", "--audit=", "--policy", "--policy=x", "--project", "--project=/", "--require", "--require=all",
+    "--require=files,,", "files", "", "-", "=", "--=x", "--x", "--session", "a" * 70, "--state", "--config",
+    "--environment-fd", "9" * 30, "--environment-fd=-1", "--no-project-policy", "\udcff", "echo",
+]  # fmt: skip
+
+
+def test_any_words_give_a_command_or_a_sentence() -> None:
+    chance = random.Random(3)
+    outcomes = set()
+    for _ in range(5000):
+        words = [chance.choice(WORDS) for _ in range(chance.randrange(7))]
+        options = Options({}, 1000)
+        try:
+            options.parse(list(words))
+        except UsageError as error:
+            assert error.what
+            outcomes.add("refused")
+            continue
+        assert options.command[0]
+        assert words[len(words) - len(options.command) :] == options.command, "the command is the words' end"
+        outcomes.add("parsed")
+    assert outcomes == {"parsed", "refused"}
 
 
 def test_options_of_the_command_are_the_commands_own(account: Account, folder: Path) -> None:
