@@ -58,6 +58,7 @@ def main(argv: "list[str]", start: "list[str]") -> int:
         An exit code when nothing was started; on success the process becomes the command.
     """
     gc.disable()  # nothing here lives long enough
+    _fill_streams()
     launch = Launch(start)
     try:
         return launch.run(argv)
@@ -67,6 +68,17 @@ def main(argv: "list[str]", start: "list[str]") -> int:
         if b"GUARD_DEBUG" in os.environ:
             raise
         return launch.refused(str(error) or type(error).__name__, getattr(error, "control", ""))
+
+
+def _fill_streams() -> None:
+    """Put /dev/null where a standard stream is closed, up to exec: no file of ours must get its number."""
+    for fd in range(3):
+        try:
+            os.fstat(fd)
+        except OSError:
+            os.open("/dev/null", os.O_RDWR)  # the lowest free number, not inherited
+    if sys.stderr is None:
+        sys.stderr = open(2, "w", closefd=False)
 
 
 def _error(kind: str, what: str, remedy: str = "", control: str = "") -> Exception:

@@ -28,14 +28,12 @@ def expand(pattern: str, variables: "dict[str, tuple[str, ...]]") -> "list[str]"
     Returns:
         One path for every combination of values; an unknown variable gives none.
     """
-    if "{" not in pattern:
+    head, brace, rest = pattern.partition("{")
+    if not brace:
         return [pattern]
-    paths = [pattern]
-    while paths and "{" in paths[0]:
-        name = paths[0].partition("{")[2].partition("}")[0]
-        mark = "{" + name + "}"
-        paths = [path.replace(mark, value) for path in paths for value in variables.get(name, ())]
-    return paths
+    name, _, tail = rest.partition("}")
+    # Only the pattern is looked at again, never a value: a project may be named `{home}`.
+    return [head + value + end for value in variables.get(name, ()) for end in expand(tail, variables)]
 
 
 def is_below(path: str, top: str) -> bool:
