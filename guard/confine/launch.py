@@ -78,7 +78,7 @@ def _fill_streams() -> None:
         except OSError:
             os.open("/dev/null", os.O_RDWR)  # the lowest free number, not inherited
     if sys.stderr is None:
-        sys.stderr = open(2, "w", closefd=False)
+        sys.stderr = open(2, "w", closefd=False)  # noqa: SIM115 - for as long as we live
 
 
 def _error(kind: str, what: str, remedy: str = "", control: str = "") -> Exception:
