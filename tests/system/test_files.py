@@ -364,6 +364,18 @@ def test_a_project_that_became_a_link_is_not_followed_by_the_grant(stage: Stage)
     stage.refused(EACCES, "write", "{project}/full/file")
 
 
+@PLAIN
+@pytest.mark.nested
+@pytest.mark.parametrize("name", ["{home}", "{x}", "a b", "a\nb", "*", "~", "$(id)", "é"])
+def test_a_project_s_name_means_nothing(stage: Stage, name: str) -> None:
+    project = stage.account.directory("odd") / name
+    stage.account.write(project / "file")
+    for words, code in ((["sh", "-c", "echo x > new"], 0), (["sh", "-c", f"echo x > {stage.home}/new 2> /dev/null"], 2)):
+        assert stage.account.guard(words, "--no-project-policy", cwd=project).returncode == code
+        assert stage.account.command(words, cwd=project).returncode == 0
+    shutil.rmtree(project.parent)
+
+
 @pytest.mark.nested
 def test_a_linked_gitconfig_neither_stops_the_start_nor_is_writable(stage: Stage) -> None:
     real = stage.account.write(stage.account.home / "settings/git", "[user]\n\tname = A\n")

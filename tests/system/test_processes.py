@@ -177,6 +177,18 @@ def test_ignored_and_blocked_signals_are_passed_on_as_they_were(stage: Stage) ->
     assert stage.account.command([*ignoring, *guarded(stage), *look], cwd=stage.project).stdout == bare
 
 
+@pytest.mark.parametrize("closed", ["0<&-", "1>&-", "2>&-", "0<&- 1>&- 2>&-"])
+def test_a_command_starts_with_its_standard_streams_closed_as_without_guard(stage: Stage, closed: str) -> None:
+    look = ["sh", "-c", "for n in 0 1 2; do [ -e /proc/self/fd/$n ] && echo $n; done > seen"]
+    head = ["/bin/sh", "-c", f'exec "$@" {closed}', "sh"]
+    seen = []
+    for between in ([], guarded(stage)):
+        stage.account.command([*head, *between, *look], cwd=stage.project)
+        seen.append((stage.project / "seen").read_text())
+        (stage.project / "seen").unlink()
+    assert seen[0] == seen[1]
+
+
 def _shell(stage: Stage) -> Terminal:
     return Terminal(stage.account, ["/bin/bash", "--norc", "-i"], stage.project)
 
