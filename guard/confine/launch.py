@@ -62,6 +62,9 @@ def main(argv: "list[str]", start: "list[str]") -> int:
     launch = Launch(start)
     try:
         return launch.run(argv)
+    except KeyboardInterrupt:
+        launch.refused("interrupted", "")
+        return confine.end_by_interrupt()
     except OSError as error:
         return launch.refused(_explain(error), "")
     except Exception as error:
@@ -657,9 +660,10 @@ class Launch:
         sys.stderr.write(f"guard: not started: {what}\n")
         if self.tmp:
             self.tmp.remove()
-        if self.spool is None and self.options.command and not self.distrusted:
-            self._open_spool()
+        self.options.state = _absolute(self.options.state)  # not done yet where the words were wrong
         try:
+            if self.spool is None and not self.distrusted:
+                self._open_spool()
             self._record("start-refused", "medium", "denied", "a start was refused",
                          {"control": control, "reason": withhold(what)}, control or "session")  # fmt: skip
             if self.fault:
