@@ -252,6 +252,8 @@ class Places:
                     self._protect(common + pattern[len("{project}/.git") :])
                 for project in projects:
                     self._protect_link(project + "/.git")
+                    if _kind(project + "/HEAD") == _FILE and _kind(project + "/objects") == _DIRECTORY:
+                        self._protect(project + pattern[len("{project}/.git") :])  # a bare repository
 
     def _protect_link(self, gate: str) -> None:
         """What says, beside the settings and hooks themselves, where git finds them: shielded where it exists."""
