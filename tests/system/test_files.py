@@ -438,6 +438,15 @@ def test_hooks_and_settings_of_the_repository_cannot_be_changed(
 
 @PLAIN
 @pytest.mark.nested
+def test_hooks_and_settings_of_a_bare_repository_cannot_be_changed(stage: Stage) -> None:
+    stage.account.command(["git", "init", "-q", "--bare", str(stage.project)])
+    stage.refused(EROFS, "create", "{project}/hooks/post-receive")
+    stage.refused(EROFS, "append", "{project}/config")
+    stage.works("create", "{project}/refs/heads/new")
+
+
+@PLAIN
+@pytest.mark.nested
 @pytest.mark.parametrize("how", ["granted above", "named beside"])
 def test_a_project_within_a_writable_place_cannot_be_moved_away(stage: Stage, repository: Path, how: str) -> None:
     """Another could be put in its place, with hooks and settings of its own."""
