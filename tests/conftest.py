@@ -6,6 +6,7 @@ run as that one, with a temporary directory as its home, and skip what needs roo
 
 from __future__ import annotations
 
+import atexit
 import os
 import pwd
 import shutil
@@ -21,6 +22,28 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 GUARD = str((ROOT / ".venv/bin/guard").resolve())
 LONG = bool(os.environ.get("GUARD_TEST_LONG"))
+
+
+def readable_by_all(path: Path) -> str:
+    """A copy of a file of the clone for users who cannot reach it: root's clone often lies in a private home."""
+    if os.geteuid() != 0:
+        return str(path)
+    place = Path(tempfile.mkdtemp(prefix="guard-test-", dir="/var/tmp"))
+    place.chmod(0o755)
+    atexit.register(shutil.rmtree, place, ignore_errors=True)
+    return str(shutil.copyfile(path, place / path.name))
+
+
+FAKEHOST = readable_by_all(ROOT / "tests/fakehost.py")
+
+
+def _is_root() -> bool:
+    """Whether we are root of the machine; in a user namespace uid 0 is an ordinary user with a grand name."""
+    with open("/proc/self/uid_map", encoding="ascii") as table:
+        return os.geteuid() == 0 and table.read().split() == ["0", "0", "4294967295"]
+
+
+ROOT_HERE = _is_root()
 
 
 @dataclass(frozen=True)
@@ -51,7 +74,7 @@ class Account:
 
     def identity(self) -> dict[str, object]:
         """Arguments that make subprocess become this user, where that is not who we are already."""
-        if os.geteuid() != 0:
+        if not ROOT_HERE:
             return {}
         return {"user": self.uid, "group": self.gid, "extra_groups": list(self.groups)}
 
@@ -91,7 +114,7 @@ class Account:
     def directory(self, prefix: str = "d", parent: Path | None = None) -> Path:
         """A new directory of this user's, in its home unless told otherwise."""
         path = Path(tempfile.mkdtemp(prefix=prefix + "-", dir=parent or self.home))
-        if os.geteuid() == 0:
+        if ROOT_HERE:
             os.chown(path, self.uid, self.gid)
         path.chmod(0o755)
         return path
@@ -102,7 +125,7 @@ class Account:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(text.encode() if isinstance(text, str) else text)
         path.chmod(mode)
-        if os.geteuid() == 0:
+        if ROOT_HERE:
             for made in (*missing, path):
                 os.chown(made, self.uid, self.gid)
         return path
@@ -157,7 +180,7 @@ def _with_directories(name: str, uid: int, gid: int, home: Path, groups: tuple[i
     state, config = base / "state", base / "config"
     state.mkdir(mode=0o700)
     config.mkdir(mode=0o755)
-    if os.geteuid() == 0:
+    if ROOT_HERE:
         os.chown(state, uid, gid)
     return Account(name, uid, gid, home, groups, state, config)
 
@@ -165,7 +188,7 @@ def _with_directories(name: str, uid: int, gid: int, home: Path, groups: tuple[i
 @pytest.fixture(scope="session")
 def accounts() -> Iterator[_Accounts]:
     """Makes further users; root only."""
-    if os.geteuid() != 0:
+    if not ROOT_HERE:
         pytest.skip("needs root: makes users")
     made = _Accounts()
     yield made
@@ -175,7 +198,7 @@ def accounts() -> Iterator[_Accounts]:
 @pytest.fixture(scope="session")
 def account(request: pytest.FixtureRequest) -> Iterator[Account]:
     """The ordinary user of this run."""
-    if os.geteuid() == 0:
+    if ROOT_HERE:
         yield request.getfixturevalue("accounts").new()
         return
     entry = pwd.getpwuid(os.geteuid())
@@ -197,7 +220,7 @@ def project(account: Account) -> Iterator[Path]:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Skip what needs root where we are not, and say so."""
-    if os.geteuid() != 0:
+    if not ROOT_HERE:
         for item in items:
             if item.get_closest_marker("root"):
                 item.add_marker(pytest.mark.skip(reason="needs root"))

@@ -154,6 +154,13 @@ def _fits(glob: bytes, name: bytes) -> bool:
     return True
 
 
+def end_by_interrupt() -> int:
+    """End as a program ends that SIGINT found unprepared, so that the shell sees it."""
+    _signal.signal(_signal.SIGINT, _signal.SIG_DFL)
+    os.kill(os.getpid(), _signal.SIGINT)
+    return 130
+
+
 def default_signals() -> None:
     """Undo what the interpreter ignores for itself; a child that inherited it would never see SIGPIPE."""
     for number in (_signal.SIGPIPE, _signal.SIGXFSZ):

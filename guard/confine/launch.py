@@ -59,15 +59,30 @@ def main(argv: "list[str]", start: "list[str]") -> int:
         An exit code when nothing was started; on success the process becomes the command.
     """
     gc.disable()  # nothing here lives long enough
+    _fill_streams()
     launch = Launch(start)
     try:
         return launch.run(argv)
+    except KeyboardInterrupt:
+        launch.refused("interrupted", "")
+        return confine.end_by_interrupt()
     except OSError as error:
         return launch.refused(_explain(error), "")
     except Exception as error:
         if b"GUARD_DEBUG" in os.environ:
             raise
         return launch.refused(str(error) or type(error).__name__, getattr(error, "control", ""))
+
+
+def _fill_streams() -> None:
+    """Put /dev/null where a standard stream is closed, up to exec: no file of ours must get its number."""
+    for fd in range(3):
+        try:
+            os.fstat(fd)
+        except OSError:
+            os.open("/dev/null", os.O_RDWR)  # the lowest free number, not inherited
+    if sys.stderr is None:
+        sys.stderr = open(2, "w", closefd=False)  # noqa: SIM115 - for as long as we live
 
 
 def _error(kind: str, what: str, remedy: str = "", control: str = "") -> Exception:
@@ -259,7 +274,9 @@ class Launch:
         statuses = self._statuses(plan, held, masked, supervised)
         self._demand(plan, statuses)
         environment = self._child_environment(plan)
-        self._record_start(statuses)
+        if os.stat(program).st_mode & 0o4000:  # sudo, su: what they say themselves is not always clear
+            sys.stderr.write(f"guard: {basename(program)} gains no rights: none can be raised inside (no_new_privs)\n")
+        self._record_start(statuses, "info" if set(plan["asked"]) - {"limits"} else "medium")
         os.umask(os.umask(0o077) | plan["umask"])
         self.tmp.sweep()
         self.tmp.inherit()
@@ -420,8 +437,10 @@ class Launch:
     def _check_config(self) -> None:
         """Refuse a configuration that others may have written; one that is not there is none."""
         config = self.options.config
-        if not state.is_absent(config):
-            reason = state.distrust(config, 0 if config == SITE else self.uid)
+        for name in ("", "/site.toml", "/assign.toml", "/exceptions.d"):
+            if not state.exists(config + name):
+                continue  # absent, or a link to nothing, which does not load
+            reason = state.distrust(config + name, 0 if config == SITE else self.uid)
             if reason:
                 raise _error("control", f"the configuration cannot be trusted: {reason}", "give it to root, mode 0755")
 
@@ -442,10 +461,12 @@ class Launch:
             found = (places.worktree_common(project) for project in self.projects)
             commons = tuple(common for common in found if common)
         enforced = plan["fs"]
+        # guard installed within a project: its code, and what it loads to compile a plan, runs outside next time.
+        code = [__file__.rpartition("/guard/")[0], self._start[-1]]
         held = places.Places(
             plan["grants"],
             plan["deny"] if enforced else [],
-            plan["protect"] if enforced else [],
+            [*plan["protect"], *code] if enforced else [],
             self._variables(),
             self.homes,
             self._own() if enforced else (),
@@ -492,7 +513,9 @@ class Launch:
         return False
 
     def _enter_again(self) -> None:
-        """Go to the working directory by its name: the one we are in lies beneath the new mounts, uncovered."""
+        """Let go of what leads around the new mounts: the working directory we came in, and our lock."""
+        if self.tmp:
+            self.tmp.hold_again()
         try:
             os.chdir(self.cwd)
         except OSError:
@@ -697,9 +720,10 @@ class Launch:
         sys.stderr.write(f"guard: not started: {what}\n")
         if self.tmp:
             self.tmp.remove()
-        if self.spool is None and self.options.command and not self.distrusted:
-            self._open_spool()
+        self.options.state = _absolute(self.options.state)  # not done yet where the words were wrong
         try:
+            if self.spool is None and not self.distrusted:
+                self._open_spool()
             self._record("start-refused", "medium", "denied", "a start was refused",
                          {"control": control, "reason": withhold(what)}, control or "session")  # fmt: skip
             if self.fault:

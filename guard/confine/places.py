@@ -28,14 +28,12 @@ def expand(pattern: str, variables: "dict[str, tuple[str, ...]]") -> "list[str]"
     Returns:
         One path for every combination of values; an unknown variable gives none.
     """
-    if "{" not in pattern:
+    head, brace, rest = pattern.partition("{")
+    if not brace:
         return [pattern]
-    paths = [pattern]
-    while paths and "{" in paths[0]:
-        name = paths[0].partition("{")[2].partition("}")[0]
-        mark = "{" + name + "}"
-        paths = [path.replace(mark, value) for path in paths for value in variables.get(name, ())]
-    return paths
+    name, _, tail = rest.partition("}")
+    # Only the pattern is looked at again, never a value: a project may be named `{home}`.
+    return [head + value + end for value in variables.get(name, ()) for end in expand(tail, variables)]
 
 
 def is_below(path: str, top: str) -> bool:
@@ -61,12 +59,10 @@ def find_project(cwd: str, homes: "tuple[str, ...]", forbidden: "tuple[str, ...]
         kind = _kind(gate)
         if kind in (_DIRECTORY, _FILE):
             found = at
-            if kind == _FILE:
-                # A submodule's git directory lies in its superproject, which then is the project.
-                above = read_line(gate).partition("gitdir: ")[2]
-                if above and "/modules/" in above:
-                    at = dirname(at)
-                    continue
+            # A submodule's git directory lies in its superproject, which then is the project.
+            if kind == _FILE and _is_submodule(at, read_line(gate).partition("gitdir: ")[2]):
+                at = dirname(at)
+                continue
             break
         at = dirname(at)
     for candidate in (found, cwd):
@@ -106,6 +102,11 @@ def check_project(path: str, homes: "tuple[str, ...]", forbidden: "tuple[str, ..
 
 def read_line(path: str) -> str:
     """The first line of a small file that a tree may have written; empty when it is anything else."""
+    return _read(path).partition("\n")[0]
+
+
+def _read(path: str) -> str:
+    """The beginning of a regular file that a tree may have written."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:
@@ -113,9 +114,26 @@ def read_line(path: str) -> str:
     try:
         if os.fstat(fd).st_mode & 0o170000 != 0o100000:
             return ""
-        return decode(os.read(fd, 4096)).partition("\n")[0]
+        return decode(os.read(fd, 4096))
     finally:
         os.close(fd)
+
+
+def _is_submodule(path: str, named: str) -> bool:
+    """Whether a repository with this git directory is a submodule of one above it, if the link is mutual.
+
+    `{project}/.git` is written by agents: it is believed only where the git directory lies outside and
+    its `core.worktree` names the repository back.
+    """
+    private = real_path(named if named.startswith("/") else f"{path}/{named}")
+    if not named or "/modules/" not in private or is_below(private, path):
+        return False
+    for line in _read(private + "/config").splitlines():
+        key, _, value = line.partition("=")
+        if key.strip() == "worktree":
+            back = value.strip()
+            return real_path(back if back.startswith("/") else f"{private}/{back}") == path
+    return False
 
 
 def worktree_common(project: str) -> "str | None":
@@ -210,6 +228,8 @@ class Places:
         # What holds the home cannot be denied: nothing would be left. What holds a project can: then it is none.
         ancestors = {"/", "/usr", "/etc"}
         for path in homes:
+            if any(other != path and is_below(path, other) for other in homes):
+                continue  # a HOME that names ~/.ssh takes nothing from what is denied in the home it lies in
             while path not in ancestors:
                 ancestors.add(path)
                 path = dirname(path)
@@ -230,6 +250,21 @@ class Places:
             if pattern.startswith("{project}/.git/"):
                 for common in commons:
                     self._protect(common + pattern[len("{project}/.git") :])
+                for project in projects:
+                    self._protect_link(project + "/.git")
+                    if _kind(project + "/HEAD") == _FILE and _kind(project + "/objects") == _DIRECTORY:
+                        self._protect(project + pattern[len("{project}/.git") :])  # a bare repository
+
+    def _protect_link(self, gate: str) -> None:
+        """What says, beside the settings and hooks themselves, where git finds them: shielded where it exists."""
+        private = gate
+        if _kind(gate) == _FILE:
+            self._protect(gate)
+            named = read_line(gate).partition("gitdir: ")[2]
+            private = real_path(named if named.startswith("/") else f"{dirname(gate)}/{named}")
+        for name in ("commondir", "gitdir", "config.worktree"):
+            if _kind(f"{private}/{name}"):
+                self._protect(f"{private}/{name}")
 
     def _deny(self, path: str, ancestors: "set[str]") -> None:
         # A link below a place that trees write is a tree's: what it points to is not denied in its name.
@@ -259,7 +294,9 @@ class Places:
                 continue
             self.shields.append(target)
             above = dirname(target)
-            while (above + "/").startswith(self._written) and above not in self._tops and above not in self.anchors:
+            while (above + "/").startswith(self._written) and above not in self.anchors:
+                if above in self._tops and not above.startswith(self._written):
+                    break  # its own parent is not writable; that of a project in ~/guard-work is
                 self.anchors.append(above)
                 above = dirname(above)
         return targets

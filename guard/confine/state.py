@@ -338,6 +338,8 @@ def _make_plan(request: "Request") -> bytes:
         made = subprocess.run(  # noqa: S603 - our own interpreter and code
             [sys.executable, "-I", "-c", code, dirname(library)],
             input=marshal.dumps(request),
+            # ctypes looks for a library with the help of gcc and ld: not those of a project's own directory.
+            env={"PATH": "/usr/sbin:/usr/bin:/sbin:/bin"},
             capture_output=True,
             timeout=60,
             check=False,
@@ -380,11 +382,7 @@ class PrivateTmp:
             except FileExistsError:
                 continue
         try:
-            held = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-            # High, where no shell script expects to find a free number.
-            self._lock = fcntl.fcntl(held, fcntl.F_DUPFD_CLOEXEC, 200)
-            os.close(held)
-            fcntl.flock(self._lock, fcntl.LOCK_EX)
+            self._lock = self._hold()
         except OSError:
             self.remove()
             raise
@@ -392,6 +390,22 @@ class PrivateTmp:
     def fileno(self) -> int:
         """The lock."""
         return self._lock
+
+    def _hold(self) -> int:
+        held = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        # High, where no shell script expects to find a free number.
+        high = fcntl.fcntl(held, fcntl.F_DUPFD_CLOEXEC, 200)
+        os.close(held)
+        fcntl.flock(high, fcntl.LOCK_SH)  # shared, so that `hold_again` never lets go; who sweeps asks for all
+        return high
+
+    def hold_again(self) -> None:
+        """Hold the lock by a descriptor of the mount namespace we have entered.
+
+        The old one belongs to the namespace before: `openat(lock, "../../..")` would lead past the mask.
+        """
+        before, self._lock = self._lock, self._hold()
+        os.close(before)
 
     def inherit(self) -> None:
         """Let the lock pass into the tree."""
@@ -445,12 +459,24 @@ def _find_shelf(base: str, uid: int) -> str:
     try:
         os.mkdir(shelf, 0o700)
     except FileExistsError:
-        status = os.lstat(shelf)
-        if status.st_uid != uid or status.st_mode & 0o170077 != 0o040000:
-            # Somebody else took the name: go on without him, under a name nobody can foresee.
-            shelf = f"{base}/guard-{uid}-{os.urandom(8).hex()}"
+        if not _is_shelf(shelf, uid):
+            # Somebody else took the name (in a user namespace: root itself). Go on without him, under a name
+            # that nobody can foresee, and that our next session finds and sweeps.
+            for name in os.listdir(base):
+                if name.startswith(f"guard-{uid}-") and _is_shelf(f"{base}/{name}", uid):
+                    return f"{base}/{name}"
+            shelf = f"{shelf}-{os.urandom(8).hex()}"
             os.mkdir(shelf, 0o700)
     return shelf
+
+
+def _is_shelf(path: str, uid: int) -> bool:
+    """Whether it is a directory of this user's that nobody else may enter."""
+    try:
+        status = os.lstat(path)
+    except OSError:
+        return False
+    return status.st_uid == uid and status.st_mode & 0o170077 == 0o040000
 
 
 class Spool:

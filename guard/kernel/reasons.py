@@ -136,5 +136,5 @@ def _otherwise(code: int, where: str) -> tuple[str, str]:
     if code == errno.ETIMEDOUT:
         return f"the trial hung: {where}", "report this, with the kernel's log"
     if code:
-        return f"{os.strerror(code)} ({where})", "report this, with the kernel's log"
+        return os.strerror(code) + (f" ({where})" if where else ""), "report this, with the kernel's log"
     return where, "report this: the kernel takes the rule and does not enforce it"

@@ -35,7 +35,9 @@ def throw_away_user() -> Iterator[pwd.struct_passwd]:
                 if process.stat().st_uid == entry.pw_uid:
                     os.kill(int(process.name), signal.SIGKILL)
         subprocess.run(["userdel", "-rf", name], check=False, stderr=subprocess.DEVNULL)
-        shutil.rmtree(f"/tmp/guard-{entry.pw_uid}", ignore_errors=True)
+        for left in Path("/tmp").glob(f"guard-{entry.pw_uid}*"):
+            if left.lstat().st_uid == entry.pw_uid:
+                shutil.rmtree(left, ignore_errors=True)
 
 
 @contextlib.contextmanager

@@ -56,8 +56,8 @@ def work() -> list[str]:
         assert run.stdout
         for line in run.stdout:
             step = json.loads(line)
-            paint = {"done": GREEN, "failed": RED}.get(step["how"], GREY)
-            print(f"  {step['name']:<52} {colour(step['how'], paint):<8} {step['seconds']:6.1f} s", flush=True)
+            how = colour(f"{step['how']:<8}", {"done": GREEN, "failed": RED}.get(step["how"], GREY))
+            print(f"  {step['name']:<52} {how} {step['seconds']:6.1f} s", flush=True)
             if step["how"] == "failed":
                 wrong.append(f"{step['name']} failed under guard:\n{step['text']}")
             elif step["how"] == "skipped":

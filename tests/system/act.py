@@ -289,6 +289,22 @@ def create_at(fd, path):
 
 
 @act
+def create_from_any_descriptor(path):
+    """Try to make a file from every directory that we were handed, up to the root and down again."""
+    refused = FileNotFoundError(errno.ENOENT, "no directory")
+    for fd in map(int, os.listdir("/proc/self/fd")):
+        for up in range(1, 12):
+            try:
+                one("../" * up + path.lstrip("/"), os.O_WRONLY | os.O_CREAT | os.O_EXCL, dir_fd=fd)
+            except OSError as error:
+                if error.errno not in (errno.ENOTDIR, errno.EBADF, errno.ENOENT):
+                    refused = error
+                continue
+            return
+    raise refused
+
+
+@act
 def descriptors(expected):
     """Be handed no other descriptors than these."""
     own = sorted(int(n) for n in os.listdir("/proc/self/fd") if os.path.exists(f"/proc/self/fd/{n}"))
@@ -329,14 +345,14 @@ def race_link(directory, good, bad, seconds):
                 os.symlink(target, spare)
                 os.rename(spare, path)
     try:
-        refused = None
-        while time.monotonic() < end:
+        refused, times_refused = None, 0
+        while time.monotonic() < end and times_refused < 300:
             try:
                 with open(path, "rb") as file:
                     if file.read().startswith(b"secret"):
                         return
             except OSError as error:
-                refused = error
+                refused, times_refused = error, times_refused + 1
         raise refused or Undone
     finally:
         os.kill(child, signal.SIGKILL)

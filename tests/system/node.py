@@ -11,16 +11,18 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.conftest import GUARD, ROOT, Account
 
+# A copy of all of /etc: a mount on /etc/passwd alone would go as soon as somebody outside replaces that file.
 _SETUP = """
 set -e
-mount -t tmpfs -o mode=0755 guard-etc /etc/guard
+cp -a /etc "$1/etc" 2> /dev/null || test -s "$1/etc/passwd"
+mount --bind "$1/etc" /etc
+rm -rf /etc/guard
+mkdir -m 0755 /etc/guard
 mount -t tmpfs -o mode=0755 guard-state /var/lib/guard
-for file in passwd group; do
-    cp -p /etc/$file "$1/$file"
-    mount --bind "$1/$file" /etc/$file
-done
 echo ready
 exec sleep infinity
 """
@@ -36,9 +38,8 @@ class Node:
     """Root's files are written through `etc` and `state`; `guard` starts a session there as any account."""
 
     def __init__(self) -> None:
-        self._made = [path for path in ("/etc/guard", "/var/lib/guard") if not os.path.isdir(path)]
-        for path in self._made:
-            os.makedirs(path)
+        self._made = not os.path.isdir("/var/lib/guard")
+        os.makedirs("/var/lib/guard", exist_ok=True)
         self._scratch = tempfile.mkdtemp(prefix="guard-node-")
         os.chmod(self._scratch, 0o755)
         self._process = subprocess.Popen(
@@ -47,7 +48,9 @@ class Node:
             text=True,
         )
         assert self._process.stdout is not None
-        assert self._process.stdout.readline() == "ready\n"
+        if self._process.stdout.readline() != "ready\n":
+            self.close()
+            pytest.skip("this host lets its root make no mounts")
         self.pid = self._process.pid
         self.etc = Path(f"/proc/{self.pid}/root/etc/guard")
         self.state = Path(f"/proc/{self.pid}/root/var/lib/guard")
@@ -55,14 +58,14 @@ class Node:
     def close(self) -> None:
         self._process.kill()
         self._process.wait()
-        for path in self._made:
-            os.rmdir(path)
+        if self._made and not os.listdir("/var/lib/guard"):
+            os.rmdir("/var/lib/guard")
         shutil.rmtree(self._scratch)
 
     def know_accounts(self) -> None:
         """Take over the accounts that were made meanwhile; the files change only if they differ."""
         for name in ("passwd", "group"):
-            copy = Path(self._scratch, name)
+            copy = Path(self._scratch, "etc", name)
             if copy.read_bytes() != Path("/etc", name).read_bytes():
                 copy.write_bytes(Path("/etc", name).read_bytes())
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import shutil
 import subprocess
+import tempfile
 import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -32,6 +34,15 @@ world_writable = "deny"
 """
 
 
+@functools.cache
+def _compiled() -> bytes:
+    """The acts as byte code of the interpreter that runs them: compiling them costs more than most acts."""
+    with tempfile.TemporaryDirectory() as place:
+        code = "import py_compile, sys; py_compile.compile(sys.argv[1], sys.argv[2], doraise=True)"
+        subprocess.run([PYTHON, "-IS", "-c", code, str(ACT), f"{place}/act.pyc"], check=True)
+        return Path(place, "act.pyc").read_bytes()
+
+
 class Stage:
     """One test's ground.
 
@@ -48,7 +59,7 @@ class Stage:
         self.project = account.directory("project")
         self.home = account.directory("beside")
         self.elsewhere = account.directory("elsewhere", account.state.parent)
-        self.act = account.write(self.project / "act.py", ACT.read_bytes())
+        self.act = account.write(self.project / "act.pyc", _compiled())
         for place in (self.project, self.home, self.elsewhere):
             self._furnish(place)
         self._values = {name: str(getattr(self, name)) for name in ("project", "home", "elsewhere")}

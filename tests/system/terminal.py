@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from tests.conftest import Account
+from tests.conftest import ROOT_HERE, Account
 
 
 class Terminal:
@@ -26,7 +26,7 @@ class Terminal:
     def __init__(self, account: Account, argv: Sequence[str], cwd: Path) -> None:
         self.master, slave = pty.openpty()
         self.name = os.ttyname(slave)
-        if os.geteuid() == 0:
+        if ROOT_HERE:
             os.chown(self.name, account.uid, -1)
         self.output = b""
         self.pid = os.fork()

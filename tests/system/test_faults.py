@@ -14,10 +14,10 @@ from typing import Any
 
 import pytest
 
-from tests.conftest import GUARD, LONG, ROOT, Account
+from tests.conftest import FAKEHOST, GUARD, LONG, Account
 from tests.system.node import Node, events
 
-FAKEHOST = ["/usr/bin/python3", str(ROOT / "tests/fakehost.py")]
+PLAY = ["/usr/bin/python3", FAKEHOST]
 CANNOT = 77
 # Reads what is denied and writes outside of the project; tells of each, and that it ran at all.
 ACT = ["sh", "-c", 'cat "$HOME/vault/key"; echo x > "$HOME/outside"; echo started']
@@ -49,7 +49,7 @@ def on(
     account: Account, host: list[str], options: list[str], argv: list[str], **more: Any
 ) -> subprocess.CompletedProcess[str]:
     """Run guard on another host than this one."""
-    done = account.command([*FAKEHOST, *host, "--", GUARD, "run", *options, "--", *argv], **more)
+    done = account.command([*PLAY, *host, "--", GUARD, "run", *options, "--", *argv], **more)
     if done.returncode == CANNOT and "fakehost: this host cannot" in done.stderr:
         pytest.skip(done.stderr.strip())
     return done

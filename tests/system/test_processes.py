@@ -116,7 +116,9 @@ def test_all_processes_of_the_user_cannot_be_slowed_at_once(stage: Stage, act: s
 
 @pytest.mark.parametrize("act", ["priority", "affinity"])
 def test_priority_of_a_process_outside_is_open_and_the_status_says_so(stage: Stage, victim: int, act: str) -> None:
-    stage.works(act, "{victim}")
+    # Refused by the kernel itself where the other holds capabilities, as uid 0 of a user namespace does.
+    assert stage.confined(act, "{victim}") in (0, EPERM)
+    assert stage.bare(act, "{victim}") == 0
     done = stage.account.guard(["true"], "--require", "processes", "--no-project-policy", cwd=stage.project)
     assert done.returncode == 125
     assert "priority and CPU affinity" in done.stderr
@@ -175,6 +177,18 @@ def test_ignored_and_blocked_signals_are_passed_on_as_they_were(stage: Stage) ->
     assert stage.account.command([*ignoring, *guarded(stage), *look], cwd=stage.project).stdout == bare
 
 
+@pytest.mark.parametrize("closed", ["0<&-", "1>&-", "2>&-", "0<&- 1>&- 2>&-"])
+def test_a_command_starts_with_its_standard_streams_closed_as_without_guard(stage: Stage, closed: str) -> None:
+    look = ["sh", "-c", "for n in 0 1 2; do [ -e /proc/self/fd/$n ] && echo $n; done > seen"]
+    head = ["/bin/sh", "-c", f'exec "$@" {closed}', "sh"]
+    seen = []
+    for between in ([], guarded(stage)):
+        stage.account.command([*head, *between, *look], cwd=stage.project)
+        seen.append((stage.project / "seen").read_text())
+        (stage.project / "seen").unlink()
+    assert seen[0] == seen[1]
+
+
 def _shell(stage: Stage) -> Terminal:
     return Terminal(stage.account, ["/bin/bash", "--norc", "-i"], stage.project)
 
@@ -182,7 +196,9 @@ def _shell(stage: Stage) -> Terminal:
 def test_control_c_ends_the_command_and_not_the_shell(stage: Stage) -> None:
     with _shell(stage) as terminal:
         terminal.expect("$ ")
-        terminal.type(" ".join(guarded(stage)) + " sh -c 'echo rea\"\"dy; sleep 60'\n")
+        # Not a shell: dash puts an interrupt off while it starts a command.
+        code = "import signal; signal.signal(2, signal.SIG_DFL); print('rea' + 'dy', flush=True); signal.pause()"
+        terminal.type(" ".join(guarded(stage)) + f' {PYTHON} -IS -c "{code}"\n')
         terminal.expect("ready")
         terminal.type("\x03")
         terminal.expect("$ ")
@@ -212,14 +228,11 @@ def test_control_z_and_fg_work(stage: Stage) -> None:
 def test_a_shell_inside_has_job_control(stage: Stage) -> None:
     with Terminal(stage.account, [*guarded(stage), "/bin/bash", "--norc", "-i"], stage.project) as terminal:
         terminal.expect("$ ")
-        terminal.type("sleep 60\n")
-        terminal.expect("sleep 60")
-        time.sleep(0)
+        terminal.type("sh -c 'echo rea\"\"dy; exec sleep 60'\n")
+        terminal.expect("ready")
         terminal.type("\x1a")
         terminal.expect("Stopped")
-        terminal.type("kill -KILL %1; wait; echo do\"\"ne\n")
-        terminal.expect("done")
-        terminal.type("exit 7\n")
+        terminal.type("kill -KILL %1; exit 7\nexit 7\n")  # the first may find it stopped still
         assert terminal.wait() == 7
 
 

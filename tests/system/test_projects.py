@@ -70,6 +70,19 @@ def test_a_project_outside_the_home(account, place):
     assert not writes(account, account.home, cwd=place)
 
 
+@pytest.mark.root
+def test_a_project_directly_below_the_root_directory(account):
+    top = account.directory("guard-project", Path("/"))
+    try:
+        assert writes(account, top, cwd=top)
+        git(account, top, "git init -q; mkdir inner")
+        done = account.guard(["bash", "-euc", COMMIT], cwd=top / "inner", env=GIT)
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert not writes(account, account.home, cwd=top)
+    finally:
+        shutil.rmtree(top)
+
+
 def test_a_named_project_is_writable_from_anywhere(account, project, place):
     assert writes(account, project, "--project", str(project), cwd=place)
     assert not writes(account, place, "--project", str(project), cwd=place)
@@ -399,3 +412,38 @@ def test_roots_may_be_a_link_themselves(account, roots, place):
     inner = account.directory("project", place)
     assert writes(account, inner, cwd=link / inner.name, policy=None)
     shutil.rmtree(link.parent)
+
+
+@pytest.mark.parametrize("how", ["no module", "another's module", "a module of its own"])
+def test_a_repository_that_claims_to_be_a_submodule_does_not_become_the_one_above(account, place, how):
+    """`.git` of a project is written by agents: what it names must name the project back."""
+    git(account, place, "git init -q lib; cd lib; echo a > f; git add f; git commit -qm a")
+    script = "git init -q app; cd app; git -c protocol.file.allow=always submodule --quiet add ../lib; git commit -qm a"
+    git(account, place, script)
+    inner = account.directory("inner", place / "app")
+    named = {
+        "no module": "../.git/modules/inner",
+        "another's module": "../.git/modules/lib",
+        "a module of its own": "x/modules/inner",
+    }[how]
+    if how == "a module of its own":
+        account.write(inner / "x/modules/inner/config", "[core]\n\tworktree = ../../..\n")
+        account.write(inner / "x/modules/inner/HEAD", "ref: refs/heads/main\n")
+    account.write(inner / ".git", f"gitdir: {named}\n")
+    assert writes(account, inner, cwd=inner)
+    assert not writes(account, place / "app", cwd=inner)
+
+
+def test_a_submodule_of_a_submodule_is_part_of_the_topmost_repository(account, place):
+    allow = "-c protocol.file.allow=always"
+    for name, below in (("c", ""), ("b", "c"), ("a", "b")):
+        script = f"git init -q {name}; cd {name}; echo a > f; git add f; git commit -qm a"
+        if below:
+            script += f"; git {allow} submodule --quiet add ../{below}; git commit -qm a"
+        git(account, place, script)
+    git(account, place / "a", f"git {allow} submodule --quiet update --init --recursive")
+    deep = place / "a/b/c"
+    assert (deep / ".git").is_file()
+    done = account.guard(["bash", "-euc", COMMIT], cwd=deep, env=GIT)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert writes(account, place / "a", cwd=deep)

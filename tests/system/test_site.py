@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tests.conftest import LONG, Account, _Accounts
+from tests.conftest import GUARD, LONG, Account, _Accounts
 from tests.system.node import Node, events
 
 pytestmark = pytest.mark.root
@@ -267,6 +267,38 @@ def test_a_user_who_came_after_compiling_gets_what_is_his(node: Node, other: Acc
     assert last(other)["policy"]["name"] == "read-only"
 
 
+def test_assign_toml_alone_decides_too(node: Node, other: Account) -> None:
+    node.write("assign.toml", '[[assign]]\npolicy = "read-only"\n')
+    wide = other.write(other.home / "wide.toml", "schema = 1\n" + WIDE)
+    act = ["sh", "-c", "echo x > f && echo wrote"]
+    folder = other.directory("p")
+    for compiled in (False, True):
+        if compiled:
+            assert node.compile().returncode == 0
+        for options in ([], ["--policy", "login-node"], ["--policy", str(wide)], ["--config", str(folder)]):
+            assert node.guard(other, act, *options, cwd=folder).stdout == ""
+    wide.unlink()
+
+
+@pytest.mark.parametrize("mode", ["observe", "off"])
+def test_what_root_does_not_enforce_is_told_loudly(node: Node, other: Account, mode: str) -> None:
+    node.write("site.toml", FLOOR)
+    node.write("assign.toml", f'[[assign]]\nmode = "{mode}"\nreason = "not yet"\n')
+    assert opens_vault(node, other)
+    done = node.guard(other, ["true"])
+    assert f"guard: {mode.upper()}: nothing is enforced in this session" in done.stderr
+    assert last(other)["severity"] == "medium"
+    assert node.guard(other, ["echo", "ran"], "--require", "files").returncode == 125
+
+
+def test_a_session_inside_a_session_is_under_the_same_floor(node: Node, other: Account) -> None:
+    node.write("site.toml", FLOOR)
+    assert node.compile().returncode == 0
+    inner = f"{GUARD} run -- sh -c 'cat \"$HOME/vault/key\"; echo started'"
+    done = node.guard(other, ["sh", "-c", inner])
+    assert done.stdout == "started\n", done.stderr
+
+
 # Exceptions ---------------------------------------------------------------------------------------------
 
 
@@ -353,6 +385,37 @@ def test_an_exception_for_one_user(node: Node, canary: Account, other: Account, 
     node.hide_compiler()
     assert writes(node, other, shared)
     assert not writes(node, canary, shared)
+
+
+def test_exceptions_of_two_groups_add_up(node: Node, accounts: _Accounts, canary: Account, shared: Path) -> None:
+    second = f"{CANARY}b"
+    both = accounts.new(groups=[CANARY, second])
+    node.know_accounts()
+    one, two = shared / "one", shared / "two"
+    for path in (one, two):
+        path.mkdir()
+        path.chmod(0o1777)
+    node.write("site.toml", "[site]\n")
+    node.write("exceptions.d/a.toml", exception(one, "2999-12-31"))
+    node.write("exceptions.d/b.toml", exception(two, "2999-12-31", f'group = "{second}"', ticket="OPS-8"))
+    assert node.compile().returncode == 0
+    node.hide_compiler()
+    assert writes(node, both, one)
+    assert writes(node, both, two)
+    assert last(both)["detail"]["exceptions"] == ["a.toml#OPS-7", "b.toml#OPS-8"]
+    assert writes(node, canary, one)
+    assert not writes(node, canary, two)
+
+
+def test_an_exception_for_everyone(node: Node, canary: Account, other: Account, shared: Path) -> None:
+    node.write("site.toml", FLOOR)
+    node.write("exceptions.d/all.toml", exception(shared, "2999-12-31", "everyone = true"))
+    for compiled in (False, True):
+        if compiled:
+            assert node.compile().returncode == 0
+            node.hide_compiler()
+        assert writes(node, canary, shared)
+        assert writes(node, other, shared)
 
 
 # Files that do not load ---------------------------------------------------------------------------------
@@ -450,6 +513,24 @@ def test_a_site_that_hides_its_files_starts_nothing(node: Node, canary: Account)
         done = node.guard(canary, ["echo", "ran"])
         assert (done.returncode, done.stdout) == (125, ""), done.stderr
         assert "guard" in done.stderr
+
+
+@pytest.mark.parametrize("name", ["site.toml", "assign.toml", "exceptions.d"])
+def test_a_site_file_that_others_may_write_decides_nothing(node: Node, other: Account, name: str) -> None:
+    node.write("site.toml", FLOOR)
+    node.write("assign.toml", '[[assign]]\npolicy = "read-only"\n')
+    node.write("exceptions.d/a.toml", exception(Path("/nowhere"), "2999-01-01"))
+    assert node.compile().returncode == 0
+    path = node.etc / name
+    safe = path.stat().st_mode & 0o777
+    for spoil in (lambda: path.chmod(safe | 0o020), lambda: os.chown(path, other.uid, other.gid)):
+        assert node.guard(other, ["echo", "ran"]).stdout == "ran\n"
+        spoil()
+        done = node.guard(other, ["echo", "ran"])
+        assert (done.returncode, done.stdout) == (125, "")
+        assert f"/etc/guard/{name}" in done.stderr
+        path.chmod(safe)
+        os.chown(path, 0, 0)
 
 
 def test_a_configuration_that_others_may_write_is_refused(node: Node, other: Account) -> None:

@@ -103,7 +103,7 @@ def test_root_confined_is_refused_what_root_may(stage: Stage, tmp_path: Path, li
 NAMESPACES = {
     "user": "10000000", "mount and user": "10020000", "net and user": "50000000", "pid and user": "30000000",
     "uts and user": "14000000", "ipc and user": "18000000", "cgroup and user": "12000000",
-    
+
 }  # fmt: skip
 
 
