@@ -24,6 +24,7 @@ import _socket
 import gc
 import posix as os
 import select
+import time
 
 from guard import kernel
 from guard.kernel import notify
@@ -54,6 +55,7 @@ _FROM_TERMINAL = (
     _signal.SIGWINCH,
 )  # fmt: skip
 _SI_USER, _SI_QUEUE, _SI_TKILL = 0, -1, -6
+_SETTLED = 0.1  # seconds in which S has long told a stop of the command's
 _LOST = b"guard: the supervisor is gone: this session could start nothing more and was ended\n"
 
 
@@ -127,11 +129,20 @@ def _wait(supervisor: int, channel: "_socket.socket") -> int:
     S sends SIGCHLD when it has said something, so that one call waits for everything.
     """
     channel.setblocking(False)
-    command, handle, stopped = 0, -1, False
+    command, handle = 0, -1
     held: list[int] = []
+    resume_at = 0.0  # when to pass on a SIGCONT, should the command still be stopped then
     watched = _signal.valid_signals()
     while True:
-        told = _signal.sigwaitinfo(watched)
+        if resume_at:
+            told = _signal.sigtimedwait(watched, max(0.0, resume_at - time.monotonic()))
+            if told is None:
+                resume_at = 0.0
+                if _is_stopped(command):
+                    _pass_on(handle, _signal.SIGCONT)
+                continue
+        else:
+            told = _signal.sigwaitinfo(watched)
         number = told.si_signo
         if number == _signal.SIGCHLD:
             gone = _ended(supervisor)
@@ -139,19 +150,18 @@ def _wait(supervisor: int, channel: "_socket.socket") -> int:
                 if word == b"ended":
                     return value
                 if word == b"stopped":
-                    stopped = True
+                    resume_at = 0.0
                 else:
                     command, handle = value, fd
             if gone is not None:
                 return gone if not command and os.WIFEXITED(gone) else _end_all()
         elif told.si_pid == supervisor:
-            stopped = False  # SIGCONT: the command goes on
+            resume_at = 0.0  # SIGCONT: the command goes on
         elif number == _signal.SIGCONT:
-            # One for the whole group (`fg`) has reached the command too. While we were not stopped ourselves it is
-            # late: the command may have stopped again since.
-            if stopped and _is_stopped(command):
-                _pass_on(handle, number)
-            stopped = False
+            # One for the whole group (`fg`) has reached the command too, and it may have stopped again since, of
+            # which we shall be told. One for us alone leaves it stopped, and nothing is told.
+            if command and _is_stopped(command):
+                resume_at = time.monotonic() + _SETTLED
         elif number not in _FROM_TERMINAL or told.si_code in (_SI_USER, _SI_QUEUE, _SI_TKILL):
             held.append(number)
         if command:
@@ -356,8 +366,8 @@ class _Service:
                 continue
             if os.WIFSTOPPED(status):
                 self._stopped = True
-                self._signal(_signal.SIGSTOP)  # this takes back a SIGCONT that W has not looked at
-                self._say(b"stopped %d" % os.WSTOPSIG(status))
+                self._say(b"stopped %d" % os.WSTOPSIG(status))  # first: what comes after it is for this stop
+                self._signal(_signal.SIGSTOP)
                 continue
             ended = not os.WIFCONTINUED(status)
             if ended:
