@@ -98,6 +98,7 @@ write {elsewhere}/new
 ! write /etc/passwd
 write /dev/null
 write /dev/shm/new-{victim}
+write /dev/shm/explained-{victim}
 ! write /dev/kmsg
 write /proc/self/comm
 exec /usr/bin/true

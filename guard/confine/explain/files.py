@@ -86,15 +86,12 @@ def _judge(session: Session, real: str, target: str, need: int, mode: int, key: 
     grants = session.entry("files.write", target) or session.entry("files.devices", target)
     if not writes:
         grants = grants or session.entry("files.read", target)
-    if (
-        session.masked
-        and session.shared
-        and not session.here.inside
-        and places.is_below(real, SHARED)
-        and target == real != SHARED
-    ):
-        why = "the session has a shared memory of its own, and it is not in there"
-        return Answer(DENIED, "files", why, MASKED, grants, real=real)
+    if _covered_memory(session, real):
+        if not writes and real != SHARED:
+            why = "the session has a shared memory of its own, and it is not in there"
+            return Answer(DENIED, "files", why, MASKED, grants, real=real)
+        target = SHARED if writes else real
+        mode = mode & ~os.W_OK
     refused = need & session.handled & ~session.rights(target)
     if session.files and session.hidden(real):
         more = widen(session, real, key, denies)
@@ -109,6 +106,11 @@ def _judge(session: Session, real: str, target: str, need: int, mode: int, key: 
         return Answer(DENIED, "files", f"guard allows it; {ordinary}", ORDINARY, grants, real=real)
     entry, unseen = _held(session, writes, grants, denies, protects)
     return Answer(ALLOWED, "files", _why_allowed(session, real, target), "", entry, unseen, real=real)
+
+
+def _covered_memory(session: Session, real: str) -> bool:
+    """Whether it lies in the shared memory that a session will have a directory of its own for."""
+    return session.masked and session.shared and not session.here.inside and places.is_below(real, SHARED)
 
 
 def _why_allowed(session: Session, real: str, target: str) -> str:
