@@ -345,6 +345,17 @@ def test_a_download_that_its_script_sources() -> None:
     assert not scripts.runs_fetched("curl -o env.sh http://h/x; . /etc/env.sh", fetch, ["env.sh"])
 
 
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("cd d && . ./f; x", ["./f"]), ('source "a b" c', ["a b"]), ("if true; then . f; fi", ["f"]),
+        ('. "$F"', []), ("echo . f", []), ("ls .", []), ("find . -name x", []), ("# . f", []), ("", []),
+    ],
+)  # fmt: skip
+def test_the_files_that_a_script_sources(text: str, expected: list[str]) -> None:
+    assert scripts.sourced(text) == expected
+
+
 def test_a_script_of_any_text_is_judged_without_fail_and_in_time() -> None:
     chance = random.Random(5)
     parts = [

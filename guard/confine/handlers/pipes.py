@@ -24,7 +24,7 @@ _EACCES = 13
 _AT_EMPTY_PATH = 0x1000
 _MOST_CACHED = 4096
 _FORGET_AT = 1024  # pipes known: look which of them are still there
-_MOST_PROCESSES, _MOST_AWAITED = 4096, 64
+_MOST_PROCESSES, _MOST_AWAITED, _MOST_BESIDE = 4096, 64, 256
 _SYSTEM = (b"/usr/", b"/bin/", b"/sbin/", b"/lib/", b"/lib64/", b"/opt/")
 _TAKES_FILES = {"cat", "tac", "tee", "head", "tail", "zcat", "gunzip", "base64", "gzip", "dd"}
 _NAMES_OUTPUT = {"cp", "install", "openssl", "gpg", "xxd", "iconv"}  # `install /dev/stdin f`
@@ -142,8 +142,8 @@ class Pipes:
     def _consider(self, call: "Call", name: str, kind: str, argv: int) -> None:
         pointers = facts.pointers(call, argv)
         shell = kind == commands.INTERPRETER and commands.family(name) == "sh"
-        if shell and len(pointers) > 2 and not self._fed and facts.argument(call, pointers[1]) == "-c":
-            self._passes_on(call)  # make and configure start thousands of these
+        if shell and len(pointers) > 2 and not self._fed and self._is_plain_shell(call, pointers):
+            self._passes_on(call)
             return
         arguments = facts.arguments(call, pointers)
         loader = name.startswith("ld")
@@ -170,6 +170,12 @@ class Pipes:
             self._copies(start)
         if start.reads and start.output:
             self._filter(call, start.reads, start.output)
+
+    def _is_plain_shell(self, call: "Call", pointers: "list[int]") -> bool:
+        """Whether it is `sh -c TEXT` that runs nothing fetched: make and configure start thousands of these."""
+        if facts.argument(call, pointers[1]) != "-c":
+            return False
+        return not self._downloads or not scripts.sourced(facts.argument(call, pointers[2]))
 
     def _identify(self, call: "Call", start: int, path: bytes) -> str:
         """Name a program outside the system's directories by what it is: links followed, copies of shells known.
@@ -335,7 +341,11 @@ class Pipes:
         if fed and (text.startswith("#!") or text.strip().count("\n") > 1) and not facts.script(call):
             # What the shell read just now, and nothing is known of what was typed at it.
             self._refuse(call, "pipe-to-shell", f"a download given to {start.name} as its argument")
-        if commands.family(start.name) == "sh" or not commands.fetches_in_code(text):
+        if commands.family(start.name) == "sh":
+            for path in scripts.sourced(text) if self._downloads else ():
+                self._takes_file(start, path)
+            return
+        if not commands.fetches_in_code(text):
             return
         if commands.evaluates_what_it_fetches(text):
             self._refuse(call, "pipe-to-shell", f"a download that {start.name} fetches and runs itself")
@@ -563,7 +573,7 @@ class Pipes:
         """Add what the caller's parent and its other children connect without having started a program."""
         parent = facts.parent(call.status("Tgid"))
         standard = facts.standard(parent)
-        for pid in [parent, *facts.children(parent)]:
+        for pid in [parent, *facts.children(parent)[-_MOST_BESIDE:]]:
             found = facts.standard(pid)
             if pid != parent and pid != call.pid and found == standard:
                 # Forked, and its pipes not yet moved into their places: whatever it holds may become them.

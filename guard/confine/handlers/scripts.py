@@ -47,6 +47,19 @@ def runs_fetched(text: str, fetcher: "Sequence[str]", written: "Sequence[str]" =
     return _Script(fetcher, written).form(text, 0)
 
 
+def sourced(text: str) -> "list[str]":
+    """The files that a script names plainly after `.` or `source`."""
+    if len(text) > _MOST_TEXT or not any(word in text for word in (". ", "source ")):
+        return []
+    found: list[str] = []
+    for pipeline in _pipelines(_tokens(text)):
+        for stage in pipeline:
+            words = [word for word in _words(stage) if word.text not in _RESERVED]
+            if len(words) > 1 and words[0].text in (".", "source") and words[1].literal:
+                found.append(words[1].text)
+    return found[:16]
+
+
 class _Script:
     def __init__(self, fetcher: "Sequence[str]", written: "Sequence[str]") -> None:
         self._name = basename(fetcher[0])
