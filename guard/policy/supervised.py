@@ -43,9 +43,10 @@ ASKED: tuple[tuple[tuple[str, ...], str, tuple[Test, ...]], ...] = (
 
 def calls(values: Mapping[str, object]) -> dict[str, tuple[Test, ...]]:
     """Return the calls that a policy's supervisor is asked about, with the conditions under which."""
-    on = {control for control, mode in control_modes(values).items() if mode == "enforce"}
-    if values["pipe_to_shell.action"] == "observe" and values["controls.pipe_to_shell"] != "off":
-        on.add("pipe-to-shell")
+    modes = control_modes(values)
+    on = {control for control, mode in modes.items() if mode == "enforce"}
+    if modes["pipe-to-shell"] == "observe":
+        on.add("pipe-to-shell")  # what is only observed is asked about and let go
     return {name: tests for controls, names, tests in ASKED if on & set(controls) for name in names.split()}
 
 
