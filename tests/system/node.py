@@ -71,7 +71,7 @@ class Node:
 
     def clear(self) -> None:
         """Back to a node without any file of root's."""
-        self.root("umount", "-q", str(LIBRARY / "guard/policy/prepare.py"))
+        self.show_compiler()
         for top in (self.etc, self.state):
             top.chmod(0o755)
             for path in top.iterdir():
@@ -104,6 +104,10 @@ class Node:
             pass
         done = self.root("mount", "--bind", empty, str(LIBRARY / "guard/policy/prepare.py"))
         assert done.returncode == 0, done.stderr
+
+    def show_compiler(self) -> None:
+        """Undo `hide_compiler`."""
+        self.root("umount", "-q", str(LIBRARY / "guard/policy/prepare.py"))
 
     def command(
         self,

@@ -41,6 +41,8 @@ def _mounted(accounts: _Accounts, kind: str) -> Account:
 
 @pytest.fixture(scope="session")
 def homes(request: pytest.FixtureRequest) -> Iterator[dict[str, Account]]:
+    if ROOT_HERE:
+        request.getfixturevalue("accounts")  # so that the mounts go before the users do
     made: dict[str, Account] = {}
     yield made
     for account in made.values():

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from tests.conftest import GUARD, LONG, Account, _Accounts
-from tests.system.node import Node, events
+from tests.conftest import GUARD, LONG, ROOT, Account, _Accounts
+from tests.system.node import LIBRARY, Node, events
 
 pytestmark = pytest.mark.root
 
@@ -292,7 +292,11 @@ def test_what_root_does_not_enforce_is_told_loudly(node: Node, other: Account, m
 
 
 def test_a_session_inside_a_session_is_under_the_same_floor(node: Node, other: Account) -> None:
-    node.write("site.toml", FLOOR)
+    # guard itself has to be readable inside, wherever it is installed.
+    readable = sorted({str(ROOT), str(Path(GUARD).parent.parent), str(LIBRARY)})
+    rule = f'name = "work"\nextends = "login-node"\nreason = "guard"\n[files]\nread = {json.dumps(readable)}\n'
+    node.write("policies/work.toml", rule)
+    node.write("site.toml", FLOOR.replace("login-node", "work"))
     assert node.compile().returncode == 0
     inner = f"{GUARD} run -- sh -c 'cat \"$HOME/vault/key\"; echo started'"
     done = node.guard(other, ["sh", "-c", inner])
@@ -364,14 +368,19 @@ def test_a_date_alone_holds_until_its_day_has_ended(node: Node, canary: Account,
 @pytest.mark.parametrize("compiled", [False, True], ids=["in-memory", "roots-plans"])
 def test_an_exception_ends_while_plans_are_at_hand(node: Node, canary: Account, shared: Path, compiled: bool) -> None:
     node.write("site.toml", FLOOR)
-    ends = time.time() + 2.5
-    moment = datetime.datetime.fromtimestamp(ends, datetime.UTC).isoformat()
-    node.write("exceptions.d/brief.toml", exception(shared, moment))
     node.write("exceptions.d/long.toml", exception(Path("/nowhere"), "2999-01-01", ticket="L"))
-    if compiled:
-        assert node.compile().returncode == 0
-        node.hide_compiler()
-    assert writes(node, canary, shared)
+    for seconds in (2.5, 10, 40):  # on a busy machine all that comes before the end takes longer
+        ends = time.time() + seconds
+        moment = datetime.datetime.fromtimestamp(ends, datetime.UTC).isoformat()
+        node.write("exceptions.d/brief.toml", exception(shared, moment))
+        if compiled:
+            assert node.compile().returncode == 0
+            node.hide_compiler()
+        wrote = writes(node, canary, shared)
+        if time.time() < ends:
+            break
+        node.show_compiler()
+    assert wrote
     assert last(canary)["detail"]["exceptions"] == ["brief.toml#OPS-7", "long.toml#L"]
     time.sleep(max(0.0, ends - time.time()) + 0.05)  # the date is what is waited for
     assert not writes(node, canary, shared)
