@@ -234,7 +234,7 @@ found = [code(server.bind, "other"), code(serve, "twice"), code(serve, "missing/
 with socket.socket(socket.AF_UNIX) as new:
     found += [code(raw, "bind", new.fileno(), b"\\1\\0" + b"y" * 108, 110), os.path.exists("y" * 108)]
 with socket.socket(socket.AF_UNIX) as new:
-    found += [code(new.connect, "missing"), code(new.connect, "act.py"), code(new.connect, "."), code(new.connect, "")]
+    found += [code(new.connect, "missing"), code(new.connect, "file"), code(new.connect, "."), code(new.connect, "")]
 for name in ("twice", "y" * 108):
     os.unlink(name)
 print(json.dumps(found))
@@ -447,7 +447,7 @@ def test_pairs_descriptors_and_credentials_pass_between_processes(ground: Stage)
     code = """
 left, right = socket.socketpair()
 right.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
-with open("act.py") as file:
+with open("file") as file:
     left.sendmsg([b"x"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, struct.pack("i", file.fileno()))])
 _, ancillary, _, _ = right.recvmsg(1, 256)
 kinds = {kind: data for _, kind, data in ancillary}
