@@ -327,7 +327,8 @@ def _named(path: str, here: Here) -> str:
 
 
 def _list(key: str, found: Iterable[str], here: Here) -> list[str]:
-    entries = [f'  {{ path = {quote(_named(path, here))}, reason = "FILL IN" }},' for path in found if path != "{project}"]
+    places_ = [quote(_named(path, here)) for path in found if path != "{project}"]
+    entries = [f'  {{ path = {place}, reason = "FILL IN" }},' for place in places_]
     if "{project}" in found:
         entries.insert(0, '  "{project}",')
     return [f"{key} = [", *entries, "]"] if entries else []
@@ -358,7 +359,8 @@ def _network(seen: Seen) -> list[str]:
         rules.append(f'  {{ ports = {local}, to = "loopback" }},')
     lines = ["connect = [", *rules, "]"] if rules else ["connect = []"]
     lines.insert(0, f'bind = "{"loopback" if seen.binds else "deny"}"')
-    outside = sorted(text for text in seen.binds if not text.startswith(("127.", "[::1]", "0.0.0.0", "[::]", "[::ffff:127.")))
+    inside = ("127.", "[::1]", "0.0.0.0", "[::]", "[::ffff:127.")  # noqa: S104 - spellings, nothing is bound
+    outside = sorted(text for text in seen.binds if not text.startswith(inside))
     lines += [f"# It bound {text}: needs network.bind_allow, if that is wanted." for text in outside]
     return lines
 

@@ -277,8 +277,8 @@ def loads(data: bytes) -> Plan:
         ports [(TCP port, bits)], bpf, bpf_alone and bpf_supervised (with a Landlock
         domain, without, with questions to a supervisor or empty), supervise (word), seccomp_flags,
         rlimits [(resource, value)], umask (bits always set), env_drop, env_keep, worktrees, project_roots,
-        tmp, audit, on_fault {control: word}, events, status and its kin for mask and supervisor {control: (state, [missing])},
-        asked, supervisor {…}.
+        tmp, audit, on_fault {control: word}, events, status and its kin for mask and supervisor {control:
+        (state, [missing])}, asked, supervisor {…}.
 
     Raises:
         PlanError: not a plan, or not a whole one.

@@ -21,11 +21,14 @@ posix.execve = execve
 
 
 def _loaded_at_exec(account: Account, project: Path) -> set[str]:
+    # Without a supervisor: with one, guard stays beside the command and loads what it decides by.
+    alone = 'schema = 1\nname = "alone"\nextends = "login-node"\n[supervisor]\nuse = "never"\n'
+    policy = account.write(project / "alone.toml", alone)
     entry = Path(GUARD).read_text()
     first, rest = entry.split("\n", 1)
     program = account.write(project / "entry.py", PROBE + rest)
     interpreter = first.removeprefix("#!").split()[0]
-    command = [interpreter, "-IS", str(program), "run", "--policy", "login-node", "--", "/bin/true"]
+    command = [interpreter, "-IS", str(program), "run", "--policy", str(policy), "--", "/bin/true"]
     assert account.command(command, cwd=project).returncode == 0  # makes the plan
     got = account.command(command, cwd=project)
     assert got.returncode == 0, got.stderr

@@ -4,9 +4,9 @@ import posix as os
 import time
 
 from guard.confine.handlers import advice
-from guard.kernel.numbers import numbers
 from guard.kernel import MACHINE, NUMBERS
 from guard.kernel.notify import Call, Gone, Unreadable
+from guard.kernel.numbers import numbers
 
 NUMBERS.update(numbers(MACHINE))  # handlers make the calls that they are asked about
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 CONTINUE, PENDING = -1, -2
 
 
-class Denied(OSError):
+class Denied(OSError):  # noqa: N818 - a verdict, said as one
     """A call that the policy refuses.
 
     Args:
@@ -89,7 +89,7 @@ class Supervisor:
             if name in known:
                 self._handlers[known[name]] = handler
 
-    def setting(self, key: str) -> "Any":
+    def setting(self, key: str) -> "Any":  # noqa: ANN401 - what the plan carries
         """One of the plan's settings for the supervisor."""
         return self.settings[key]
 
