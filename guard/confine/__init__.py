@@ -41,11 +41,12 @@ def environment_from(fd: int) -> "dict[bytes, bytes]":
         raise UsageError(f"--environment-fd: {error.strerror}") from None
 
 
-def homes(environment: "dict[bytes, bytes]", uid: int) -> "tuple[str, tuple[str, ...]]":
+def homes(environment: "dict[bytes, bytes]", uid: int, managed: bool = False) -> "tuple[str, tuple[str, ...]]":
     """The home that `{home}` means, and every home whose denied and protected places hold.
 
     `HOME` is believed where it names a directory of the user's own that does not hold the home of the
-    password database; both count for what is denied.
+    password database; both count for what is denied. Where a site decides, only the listed home is granted
+    anything: there the environment widens nothing.
     """
     try:
         listed = real_path(pwd.getpwuid(uid).pw_dir)
@@ -66,6 +67,8 @@ def homes(environment: "dict[bytes, bytes]", uid: int) -> "tuple[str, tuple[str,
         if path == real and path != listed and listed and listed.startswith(path + "/"):
             continue
         usable.append(path)
+    if managed and listed in usable:
+        return listed, tuple(usable)
     return (usable[0] if usable else ""), tuple(usable)
 
 

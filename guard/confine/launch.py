@@ -366,7 +366,7 @@ class Launch:
             self.user = pwd.getpwuid(self.uid).pw_name
         except KeyError:
             self.user = ""  # a number without a name: `{user}` then means nothing
-        self.home, self.homes = confine.homes(self.environment, self.uid)
+        self.home, self.homes = confine.homes(self.environment, self.uid, state.is_site(options.config))
         forbidden = self._own()
         found = []
         for name in options.projects:
