@@ -107,7 +107,7 @@ def _surroundings(where: Places, policy: str, projects: list[str], harness: str)
     start._check_roots(list(effective.site.project_roots))
     host = _host_of_session() if inside else discover()
     commons = (places.worktree_common(each) for each in start.projects)
-    listens = launch._can_listen()
+    listens = launch.can_listen()
     here = Here(
         uid=start.uid,
         user=person.name,
@@ -131,7 +131,7 @@ def _surroundings(where: Places, policy: str, projects: list[str], harness: str)
 
 def _inside(environment: Mapping[bytes, bytes]) -> bool:
     """Whether this process is in a session: guard's mark, borne out by the kernel. A lie harms only who tells it."""
-    return b"GUARD_SESSION" in environment and launch._sandboxed()
+    return b"GUARD_SESSION" in environment and launch.sandboxed()
 
 
 def _policy_of_session(environment: Mapping[bytes, bytes], where: Places) -> str:

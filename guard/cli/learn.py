@@ -46,7 +46,7 @@ class Learning(Launch):
             ruleset.restrict(self.plan["restrict_flags"])
             return notify.load_listener(self.plan["bpf_supervised"], self.plan["seccomp_flags"])
 
-        self.status = supervise.stay(enter, lambda: self._exec(program, environment), watcher)
+        self.status = supervise.stay(enter, lambda: self.execute(program, environment), watcher)
         state.forget_plans(self.options.state)
         return os.waitstatus_to_exitcode(self.status)
 

@@ -110,19 +110,6 @@ def _explain(error: OSError) -> str:
     return f"{where}: {error.strerror or error}" if where else str(error.strerror or error)
 
 
-def _remedy(missing: "list[str]", landlock_errno: int) -> str:
-    """What to do about a control that is not there, told by the cause that its status names."""
-    from guard.kernel import reasons
-
-    codes = ((reasons.why_landlock, landlock_errno), (reasons.why_landlock, 7), (reasons.why_landlock, 1),
-             (reasons.why_seccomp, 22), (reasons.why_seccomp, 1))  # fmt: skip
-    for why, code in codes:
-        cause, remedy = why(code, "") if code else ("", "")
-        if remedy and any(cause in text for text in missing):
-            return remedy
-    return "see `guard doctor`"
-
-
 class Options:
     """What the command line and the environment ask for.
 
@@ -239,7 +226,6 @@ class Launch:
         self.tmp: state.PrivateTmp | None = None
         self.spool: state.Spool | None = None
         self.fault = ""  # why events cannot be written
-        self.told = -1  # where findings are said, -1 for nowhere
         self.landlock_errno = 0
         self.distrusted = False  # whether others may have written in the state directory
 
@@ -261,14 +247,16 @@ class Launch:
             sys.stderr.write("guard: the site's files do not load, the last good ones are in force; tell its keepers\n")
         self._check_roots(plan["project_roots"])
         if options.audit or plan["mode"] != "enforce":
-            return self._run_unconfined(program)
+            from guard.confine import unconfined
+
+            return unconfined.run(self, program)
         self.tmp = self._private_tmp(plan["tmp"])
         held = self._places(plan)
         confine.keep_pipes(options.command, self.environment)
         kernel.prctl(kernel.PR_SET_NO_NEW_PRIVS, 1)
         masked = self._mask(plan, held)
         ruleset = self._ruleset(plan, held, masked)
-        supervised = ruleset is not None and bool(plan["bpf_supervised"]) and _can_listen()
+        supervised = ruleset is not None and bool(plan["bpf_supervised"]) and can_listen()
         if plan["supervise"] == "always" and not supervised:
             raise _error("control", "the policy demands a supervisor, and none can be had here", "see `guard doctor`")
         statuses = self._statuses(plan, held, masked, supervised)
@@ -276,7 +264,7 @@ class Launch:
         environment = self._child_environment(plan)
         if os.stat(program).st_mode & 0o4000:  # sudo, su: what they say themselves is not always clear
             sys.stderr.write(f"guard: {basename(program)} gains no rights: none can be raised inside (no_new_privs)\n")
-        self._record_start(statuses, "info" if set(plan["asked"]) - {"limits"} else "medium")
+        self.record_start(statuses, "info" if set(plan["asked"]) - {"limits"} else "medium")
         os.umask(os.umask(0o077) | plan["umask"])
         self.tmp.sweep()
         self.tmp.inherit()
@@ -284,63 +272,20 @@ class Launch:
             return self._run_supervised(program, environment, ruleset, held)
         if options.tell:
             sys.stderr.write("guard: --tell: this session has no supervisor to tell; `guard explain` answers\n")
-        _lower_limits(plan["rlimits"])
+        lower_limits(plan["rlimits"])
         confine.default_signals()
         if ruleset is not None:
             ruleset.restrict(plan["restrict_flags"])
         kernel.drop_capabilities()
         kernel.load_filter(plan["bpf" if ruleset is not None else "bpf_alone"], plan["seccomp_flags"])
-        return self._exec(program, environment)
+        return self.execute(program, environment)
 
     def _run_supervised(
         self, program: str, environment: "dict[bytes, bytes]", ruleset: "landlock.Ruleset", held: "places.Places"
     ) -> int:
-        """Start the command with a supervisor beside it."""
-        from guard.confine import handlers, supervise
-        from guard.kernel import notify
+        from guard.confine import beside
 
-        plan = self.plan
-        variables = self._variables()
-        settings = dict(plan["supervisor"])
-        settings["unix_allow"] = [
-            path for pattern in settings["unix_allow"] for path in places.expand(pattern, variables)
-        ]
-        inherited = self._inherited()
-        supervisor = handlers.Supervisor(
-            settings, held.writable(), ruleset.duplicate(), self._record_finding, held.denies
-        )
-        handlers.equip(supervisor)
-        if self.options.tell:
-            self.told = os.dup(2)  # the supervisor gives its own stderr away
-
-        def enter() -> int:
-            _lower_limits(plan["rlimits"])  # the tree's, not the supervisor's
-            confine.default_signals()
-            ruleset.restrict(plan["restrict_flags"])
-            kernel.drop_capabilities()
-            return notify.load_listener(plan["bpf_supervised"], plan["seccomp_flags"])
-
-        return supervise.run(enter, lambda: self._exec(program, environment), supervisor, inherited)
-
-    def _inherited(self) -> "tuple[int, ...]":
-        """Every open descriptor above 2 but those that outlive the start."""
-        ours = {keeper.fileno() for keeper in (self.spool, self.tmp) if keeper}
-        listed = {int(name) for name in os.listdir("/proc/self/fd")} - {0, 1, 2} - ours
-        return tuple(fd for fd in listed if _is_open(fd))  # the list's own is among them, and its number free again
-
-    def _record_finding(
-        self, control: str, rule: str, verdict: str, severity: str, what: str, allow: str, pid: int, count: int
-    ) -> None:
-        """Write an event about something the supervisor saw; called in the supervisor."""
-        from guard.confine.handlers import advice
-
-        why = advice.why(rule)
-        detail: dict[str, object] = {"object": withhold(what), "pid": pid, "count": count}
-        for name, text in (("explain", why), ("allow", allow)):
-            detail[name] = withhold(text) if "/" in text else text
-        if self.told >= 0:
-            advice.tell(self.told, f"{verdict}: {what}", why, allow, count)
-        self._record(rule, severity, verdict, f"{control}: {rule} {verdict}", detail, control)
+        return beside.run(self, program, environment, ruleset, held)
 
     # Before anything is decided ---------------------------------------------------------------------
 
@@ -395,7 +340,7 @@ class Launch:
     def _check_roots(self, roots: "list[str]") -> None:
         if not roots:
             return
-        variables = self._variables()
+        variables = self.variables()
         tops = [real_path(path) for root in roots for path in places.expand(root, variables)]
         kept = tuple(path for path in self.projects if any(places.is_below(path, top) for top in tops))
         for path in self.projects:
@@ -406,7 +351,8 @@ class Launch:
                 sys.stderr.write(f"guard: {where}: nothing in it is writable\n")
         self.projects = kept
 
-    def _variables(self) -> "dict[str, tuple[str, ...]]":
+    def variables(self) -> "dict[str, tuple[str, ...]]":
+        """What the variables of paths stand for in this session."""
         return {
             "home": (self.home,) if self.home else (),
             "project": self.projects,
@@ -467,7 +413,7 @@ class Launch:
             plan["grants"],
             plan["deny"] if enforced else [],
             [*plan["protect"], *code] if enforced else [],
-            self._variables(),
+            self.variables(),
             self.homes,
             self._own() if enforced else (),
             commons,
@@ -560,10 +506,12 @@ class Launch:
         rules = plan["on_fault"]
         absent = [c for c in plan["asked"] if statuses[c][0] == "absent" and rules.get(c, "default") != "warn"]
         if absent:
+            from guard.kernel import reasons
+
             missing = statuses[absent[0]][1]
             raise _error(
                 "control", f"not enforced on this host: {', '.join(absent)}: {missing[0] if missing else 'unknown'}",
-                f"{_remedy(missing, self.landlock_errno)}; --audit runs without any limit", absent[0],
+                f"{reasons.remedy(missing, self.landlock_errno)}; --audit runs without any limit", absent[0],
             )  # fmt: skip
         for control, (level, missing) in statuses.items():
             if level == "absent" and control in plan["asked"]:
@@ -581,7 +529,8 @@ class Launch:
         child[b"GUARD_POLICY"] = plan["policy"].encode()
         return child
 
-    def _exec(self, program: str, environment: "dict[bytes, bytes]") -> int:
+    def execute(self, program: str, environment: "dict[bytes, bytes]") -> int:
+        """Become the command, as execvp(3) would; returns an exit code where that is not possible."""
         command = self.options.command
         try:
             os.execve(program, command, environment)
@@ -597,26 +546,8 @@ class Launch:
             why = f"the policy {self.plan['policy']} does not let {program} be executed"
         sys.stderr.write(f"guard: {command[0]}: {why}\n")
         code = 126
-        self._record("session-stop", "info", "observed", f"command could not be executed, exit {code}", {"exit": code})
+        self.record("session-stop", "info", "observed", f"command could not be executed, exit {code}", {"exit": code})
         return code
-
-    def _run_unconfined(self, program: str) -> int:
-        """Audit, or root's observe and off: nothing is enforced, and nobody can overlook it."""
-        mode = "audit" if self.options.audit else self.plan["mode"]
-        statuses = {control: (mode, ["nothing is enforced"]) for control in CONTROLS}
-        sys.stderr.write(f"guard: {mode.upper()}: nothing is enforced in this session\n")
-        if self.options.required:
-            raise _error("control", f"--require {','.join(self.options.required)}: nothing is enforced in mode {mode}")
-        self._record_start(statuses, "high" if self.options.audit else "medium")
-        confine.default_signals()
-        if not self.options.audit:
-            return self._exec(program, self.environment)
-        from guard.confine import wait
-
-        code = wait.run(program, self.options.command, self.environment)
-        state.forget_plans(self.options.state)  # what ran unconfined may have written there
-        self._record("session-stop", "info", "observed", f"audited session ended, exit {code}", {"exit": code})
-        return wait.end_as(code)
 
     # Events -----------------------------------------------------------------------------------------
 
@@ -638,7 +569,8 @@ class Launch:
         except OSError as error:
             self.fault = f"{error.filename or self.options.state}: {error.strerror}"
 
-    def _record_start(self, statuses: "dict[str, tuple[str, list[str]]]", severity: str = "info") -> None:
+    def record_start(self, statuses: "dict[str, tuple[str, list[str]]]", severity: str = "info") -> None:
+        """Put the start on record, and tell what was lost before."""
         plan = self.plan
         detail = {
             "version": plan["guard"],
@@ -656,17 +588,17 @@ class Launch:
         if self.spool:
             lost = self.spool.lost()
             if lost:
-                self._record("events-lost", "medium", "observed", f"{lost} events could not be written before",
+                self.record("events-lost", "medium", "observed", f"{lost} events could not be written before",
                              {"lost": lost, "stage": "spool"}, "telemetry")  # fmt: skip
                 if not self.fault:
                     self.spool.told_lost(lost)
         name = program_name(self.options.command[0])
-        self._record("session-start", severity, "observed", f"{name} started under {plan['policy']}", detail)
+        self.record("session-start", severity, "observed", f"{name} started under {plan['policy']}", detail)
         if self.fault:
             if plan["events"] == "refuse":
                 raise _error("control", f"this start cannot be recorded: {self.fault}", "free space, or ask the site")
             state.count_lost(self.options.state)
-            if not _sandboxed():
+            if not sandboxed():
                 sys.stderr.write(f"guard: this start could not be recorded: {self.fault}\n")
 
     def _layer_name(self, file: str) -> str:
@@ -678,7 +610,7 @@ class Launch:
             return "{home}/.config/guard/policy.toml"
         return "{project}/.guard.toml" if file.endswith("/.guard.toml") else withhold(file)
 
-    def _record(
+    def record(
         self,
         rule: str,
         severity: str,
@@ -687,6 +619,7 @@ class Launch:
         detail: "dict[str, object]",
         control: str = "session",
     ) -> None:
+        """Write one event about this session; what cannot be written is remembered in `fault`."""
         record: dict[str, object] = {
             "control": control,
             "rule": rule,
@@ -724,7 +657,7 @@ class Launch:
         try:
             if self.spool is None and not self.distrusted:
                 self._open_spool()
-            self._record("start-refused", "medium", "denied", "a start was refused",
+            self.record("start-refused", "medium", "denied", "a start was refused",
                          {"control": control, "reason": withhold(what)}, control or "session")  # fmt: skip
             if self.fault:
                 state.count_lost(self.options.state)
@@ -733,7 +666,7 @@ class Launch:
         return 125
 
 
-def _lower_limits(limits: "list[tuple[int, int]]") -> None:
+def lower_limits(limits: "list[tuple[int, int]]") -> None:
     """Set resource limits, soft and hard, never above what holds already."""
     if not limits:
         return
@@ -745,29 +678,13 @@ def _lower_limits(limits: "list[tuple[int, int]]") -> None:
         resource.setrlimit(number, (least, least))
 
 
-def _is_open(fd: int) -> bool:
-    try:
-        os.fstat(fd)
-    except OSError:
-        return False
-    return True
-
-
-def _can_listen() -> bool:
-    """Whether this process may become supervised: below another supervisor it may not (EBUSY)."""
-    if not _sandboxed():
+def can_listen() -> bool:
+    """Whether this process may become supervised: below another supervisor it may not."""
+    if not sandboxed():
         return True
-    from guard.kernel import notify
+    from guard.confine import beside
 
-    child = os.fork()
-    if child == 0:
-        try:
-            # One instruction: allow everything.
-            notify.load_listener(b"\x06\0\0\0\0\0\xff\x7f", 0)
-            os._exit(0)
-        finally:
-            os._exit(1)
-    return bool(os.waitpid(child, 0)[1] == 0)
+    return beside.can_listen()
 
 
 def _absolute(path: str) -> str:
@@ -778,7 +695,7 @@ def _absolute(path: str) -> str:
     return abspath(path)
 
 
-def _sandboxed() -> bool:
+def sandboxed() -> bool:
     """Whether a filter stood above us at the start: then our own state may well be out of reach."""
     try:
         with open("/proc/self/status", "rb") as status:

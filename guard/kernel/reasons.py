@@ -138,3 +138,14 @@ def _otherwise(code: int, where: str) -> tuple[str, str]:
     if code:
         return os.strerror(code) + (f" ({where})" if where else ""), "report this, with the kernel's log"
     return where, "report this: the kernel takes the rule and does not enforce it"
+
+
+def remedy(missing: list[str], landlock_errno: int) -> str:
+    """What to do about a control that is not there, told by the cause that its status names."""
+    causes = ((why_landlock, landlock_errno), (why_landlock, 7), (why_landlock, 1),
+             (why_seccomp, 22), (why_seccomp, 1))  # fmt: skip
+    for why, code in causes:
+        cause, what = why(code, "") if code else ("", "")
+        if what and any(cause in text for text in missing):
+            return what
+    return "see `guard doctor`"
