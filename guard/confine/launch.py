@@ -679,7 +679,13 @@ def lower_limits(limits: "list[tuple[int, int]]") -> None:
 
 
 def can_listen() -> bool:
-    """Whether this process may become supervised: below another supervisor it may not."""
+    """Whether this process may become supervised: not below another supervisor, nor where /proc is not its own."""
+    try:
+        # Of another PID namespace, /proc gives its processes other numbers, and others under theirs.
+        if os.readlink("/proc/self") != str(os.getpid()):
+            return False
+    except OSError:
+        return False
     if not sandboxed():
         return True
     from guard.confine import beside

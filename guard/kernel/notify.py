@@ -79,8 +79,12 @@ class Call:
 
     def check(self) -> None:
         """Make sure that what was read belongs to the caller; raises `Gone`."""
-        if _ask(self._listener, ID_VALID, self._id.to_bytes(8, sys.byteorder)):
+        if not self.waits():
             raise Gone
+
+    def waits(self) -> bool:
+        """Whether the caller still waits for an answer."""
+        return not _ask(self._listener, ID_VALID, self._id.to_bytes(8, sys.byteorder))
 
     def read(self, address: int, length: int) -> bytes:
         """Copy from the caller's memory; what the caller could not read itself raises OSError (EFAULT)."""

@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 
     Plan = dict[str, object]
 
-MAGIC = b"guard-plan 1\n"
+MAGIC = b"guard-plan 2\n"
+"""The number goes up with every key that the launcher needs: an older plan is then no plan, and made anew."""
 MOST = 16 << 20
 """Bytes that a plan may have; the largest seen has 20,000."""
 
@@ -207,6 +208,7 @@ def _supervisor(effective: Effective, modes: dict[str, str]) -> dict[str, object
     return {
         "modes": dict(modes),
         "unix_allow": list(effective.words("unix.allow")),
+        "unix_abstract": effective.word("unix.abstract"),
         "bind": effective.word("network.bind"),
         "bind_allow": [
             (entry.addr, [list(span) for span in entry.ports], entry.exec) for entry in effective.bind_allow()

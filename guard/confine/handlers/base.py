@@ -151,7 +151,10 @@ class Supervisor:
                 return
             code = 0
         except Gone:
-            return
+            if not call.waits():
+                return
+            # It waits, and yet /proc does not have it: what cannot be read is refused, never left waiting.
+            self.tell("session", "caller-unreadable", "denied", f"{call.number} of a process that /proc hides", "")
         except Unreadable:
             self._tell_of(call, "session", "caller-unreadable", f"{call.number} of a process that is not dumpable", "")
         except Denied as denied:

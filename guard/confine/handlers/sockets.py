@@ -122,6 +122,8 @@ class UnixSockets:
         return b"\1\0/proc/self/fd/%d\0" % target, target
 
     def _judge_abstract(self, supervisor: "Supervisor", call: "Call", raw: bytes) -> None:
+        if supervisor.setting("unix_abstract") == "allow":
+            return
         if self._whose(lambda name, inode, device: name == raw[2:]) == _FOREIGN:
             name = raw[3:].decode("utf-8", "replace")
             # EPERM, as from Landlock, whose scope would refuse it without a supervisor
