@@ -24,9 +24,11 @@ import typer
 from guard import confine
 from guard.cli import Places
 from guard.confine import acts, places, prove
+from guard.confine.launch import can_listen
 from guard.confine.prove import Claim, Verdict
 from guard.errors import EXIT_FOUND, GuardError, UsageError
 from guard.kernel.probe import Kernel, probe
+from guard.policy import supervised
 from guard.policy.assign import Config, Request, resolve
 from guard.policy.host import discover
 from guard.policy.keys import CONTROLS
@@ -104,10 +106,11 @@ def examine(path: str, policy: str, environment: Mapping[str, str], where: Place
         effective = _effective(policy, environment, where)
         host = discover(kernel)
         mask = host.mask and effective.word("files.mask") != "never"
+        beside = bool(host.abi) and supervised.wanted(effective.values) and can_listen()
         controls = ON_A_FILE_SYSTEM if path else CONTROLS
         claims = {
             control: Claim(state, tuple(missing))
-            for control, (state, missing) in statuses(effective, host, mask).items()
+            for control, (state, missing) in statuses(effective, host, mask, beside).items()
             if control in controls
         }
         bare, inside, refused = _try(stack, effective, policy, path, tuple(controls), environment, where)

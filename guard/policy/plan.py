@@ -144,8 +144,9 @@ def _asking(values: Mapping[str, object], machine: str) -> bytes:
     from guard.kernel.numbers import numbers
     from guard.policy import supervised
 
-    asked = supervised.calls(values) if values["supervisor.use"] != "never" else {}
-    return supervised.head(asked, numbers(machine), machine) if asked else b""
+    if not supervised.wanted(values):
+        return b""
+    return supervised.head(supervised.calls(values), numbers(machine), machine)
 
 
 def rights(abi: int) -> int:

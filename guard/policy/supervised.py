@@ -13,7 +13,7 @@ from guard.kernel import seccomp
 from guard.policy.refusals import Test, lacks, none_of, nonzero, one_of
 from guard.policy.status import control_modes
 
-__all__ = ["ASKED", "calls", "head"]
+__all__ = ["ASKED", "calls", "head", "wanted"]
 
 CONNECT = ("connect", "unix-sockets")
 BIND = ("bind", "connect", "unix-sockets")
@@ -39,6 +39,11 @@ ASKED: tuple[tuple[tuple[str, ...], str, tuple[Test, ...]], ...] = (
     (("pipe-to-shell",), "execve execveat", ()),
 )
 """(controls that need it, calls, conditions on registers)."""
+
+
+def wanted(values: Mapping[str, object]) -> bool:
+    """Return whether a policy has something that a supervisor decides, and wants one."""
+    return values["supervisor.use"] != "never" and bool(calls(values))
 
 
 def calls(values: Mapping[str, object]) -> dict[str, tuple[Test, ...]]:

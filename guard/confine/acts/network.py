@@ -21,6 +21,8 @@ def _bind(family: int, kind: int, address: str) -> None:
 def _listen() -> None:
     with socket.socket() as new:
         new.listen(1)
+        if new.getsockname()[0] != ANYWHERE:
+            raise OSError(errno.EACCES, "rewritten to loopback")
 
 
 def _protocol(number: int) -> None:
