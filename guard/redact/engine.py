@@ -1,0 +1,199 @@
+"""The prefilter: one pass that says where a confirmer has to look.
+
+`hyperscan` runs all patterns at once at 1 to 2 GB/s. Where it has no wheel, where the CPU refuses it, and for texts so
+small that loading a database costs more than it saves, the same patterns run one by one through `re`, each only when
+its literal occurs at all. Both give the same hits, so the result never depends on the engine.
+
+Every pattern ends where the confirmer anchors. Patterns are of fixed width or end in a separator that they cannot
+contain: a vector matcher reports ends, and starts would cost a factor of four.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from typing import Any, Final, NamedTuple, Protocol
+
+SMALL: Final = 65536
+"""Below this size, in bytes, the plain engine answers when no database is loaded yet."""
+
+
+class Pattern(NamedTuple):
+    """One pattern of the prefilter.
+
+    `regex` must mean the same to Python and to hyperscan (no look-around). `literals` are lower-case bytes of which one
+    must occur for the pattern to match at all; empty means always try. `fixed` patterns may overlap themselves.
+    """
+
+    regex: bytes
+    literals: tuple[bytes, ...]
+    fixed: bool
+    nocase: bool
+
+
+class Engine(Protocol):
+    """What finds hits: pairs (end, pattern number), ordered by end."""
+
+    name: str
+
+    def scan(self, data: bytes) -> list[tuple[int, int]]:
+        """Return every hit in `data`."""
+        ...
+
+
+class PlainEngine:
+    """The prefilter over `re`, compiled lazily; 3 to 30 MB/s."""
+
+    name = "re"
+
+    def __init__(self, patterns: Sequence[Pattern]) -> None:
+        self._patterns = patterns
+        self._compiled: dict[int, re.Pattern[bytes]] = {}
+
+    def scan(self, data: bytes) -> list[tuple[int, int]]:
+        """Return every hit in `data`, ordered by end."""
+        hits: list[tuple[int, int]] = []
+        lowered = data.lower()
+        for number, pattern in enumerate(self._patterns):
+            if pattern.literals and not any(literal in lowered for literal in pattern.literals):
+                continue
+            compiled = self._compiled.get(number)
+            if compiled is None:
+                source = b"(?=(%s))" % pattern.regex if pattern.fixed else pattern.regex
+                compiled = re.compile(source, re.DOTALL | (re.IGNORECASE if pattern.nocase else 0))
+                self._compiled[number] = compiled
+            if pattern.fixed:
+                hits.extend((match.end(1), number) for match in compiled.finditer(data))
+            else:
+                hits.extend((match.end(), number) for match in compiled.finditer(data))
+        hits.sort()
+        return hits
+
+
+class HyperscanEngine:
+    """The prefilter over hyperscan (Vectorscan 5.4, PyPI `hyperscan`).
+
+    Args:
+        patterns: the table; the database is compiled in 80 ms, or loaded from `cache` in under one.
+        cache: a directory only its owner can write, or None.
+
+    Raises:
+        ImportError: when there is no wheel for this machine.
+    """
+
+    name = "hyperscan"
+
+    def __init__(self, patterns: Sequence[Pattern], cache: str | None = None) -> None:
+        import hyperscan
+
+        self._hyperscan: Any = hyperscan
+        self._database = self._load(patterns, cache)
+
+    def _load(self, patterns: Sequence[Pattern], cache: str | None) -> Any:  # noqa: ANN401 - hyperscan ships no types
+        hyperscan = self._hyperscan
+        path = _cache_path(patterns, cache, str(hyperscan.__version__))
+        if path is not None:
+            try:
+                with open(path, "rb") as file:
+                    stat = os.fstat(file.fileno())
+                    if stat.st_uid not in (0, os.geteuid()) or stat.st_mode & 0o022:
+                        raise OSError("another user can write this database")
+                    database = hyperscan.loadb(file.read(), hyperscan.HS_MODE_BLOCK)
+                database.scratch = hyperscan.Scratch(database)
+            except (OSError, hyperscan.HyperscanError):
+                pass  # absent, foreign, damaged or of another version: compiled anew below
+            else:
+                return database
+        if not hyperscan_runs():
+            raise ImportError("hyperscan does not run on this CPU")
+        database = hyperscan.Database(mode=hyperscan.HS_MODE_BLOCK)
+        flags = [hyperscan.HS_FLAG_DOTALL | (hyperscan.HS_FLAG_CASELESS if p.nocase else 0) for p in patterns]
+        database.compile(
+            expressions=[p.regex for p in patterns], ids=list(range(len(patterns))), elements=len(patterns), flags=flags
+        )
+        if path is not None:
+            _store(path, hyperscan.dumpb(database))
+        return database
+
+    def scan(self, data: bytes) -> list[tuple[int, int]]:
+        """Return every hit in `data`, ordered by end."""
+        hits: list[tuple[int, int]] = []
+        append = hits.append
+
+        def found(number: int, _start: int, end: int, _flags: int, _context: object) -> None:
+            append((end, number))
+
+        self._database.scan(data, match_event_handler=found)
+        hits.sort()
+        return hits
+
+
+def _cache_path(patterns: Sequence[Pattern], cache: str | None, version: str) -> str | None:
+    if cache is None:
+        return None
+    digest = hashlib.sha256(repr((patterns, version, _cpu_features())).encode()).hexdigest()[:32]
+    return os.path.join(cache, f"rules-{digest}.hsdb")
+
+
+def _cpu_features() -> str:
+    """Return the CPU's feature line: a database is compiled for one, and a home is shared between machines."""
+    try:
+        with open("/proc/cpuinfo", encoding="ascii", errors="replace") as file:
+            return next((line for line in file if line.startswith(("flags", "Features"))), "")
+    except OSError:
+        return ""
+
+
+def _store(path: str, database: bytes) -> None:
+    """Keep a compiled database beside the others; a cache that cannot be written costs 80 ms a start and no more."""
+    folder = os.path.dirname(path)
+    try:
+        os.makedirs(folder, mode=0o700, exist_ok=True)
+        stat = os.stat(folder)
+        if stat.st_uid != os.geteuid() or stat.st_mode & 0o022:
+            return
+        handle, temporary = tempfile.mkstemp(dir=folder)
+        with os.fdopen(handle, "wb") as file:
+            file.write(database)
+        os.replace(temporary, path)
+    except OSError:
+        return
+
+
+def cache_folder() -> str | None:
+    """Return the user's own folder for compiled databases; None where there is no home."""
+    base = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
+    return os.path.join(base, "guard") if os.path.isabs(base) else None
+
+
+@lru_cache(maxsize=1)
+def hyperscan_runs() -> bool:
+    """Try hyperscan in a throw-away process: Vectorscan has ended in SIGILL on old CPUs (VectorCamp/vectorscan#213)."""
+    program = (
+        "import hyperscan as h;d=h.Database(mode=h.HS_MODE_BLOCK);"
+        "d.compile(expressions=[b'a{3}b'],ids=[0],elements=1,flags=[0]);d.scan(b'xaaab'*99,match_event_handler=lambda*a:None)"
+    )
+    try:
+        done = subprocess.run([sys.executable, "-c", program], capture_output=True, timeout=20, check=False)  # noqa: S603
+    except (OSError, subprocess.TimeoutExpired):
+        return False
+    return done.returncode == 0
+
+
+def best_engine(patterns: Sequence[Pattern], make: Callable[[], Engine] | None = None) -> Engine:
+    """Return hyperscan where it loads, else the plain engine.
+
+    Args:
+        patterns: the table.
+        make: what makes the fast engine; for tests.
+    """
+    try:
+        return make() if make else HyperscanEngine(patterns, cache_folder())
+    except ImportError:
+        return PlainEngine(patterns)

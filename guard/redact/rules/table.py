@@ -1,0 +1,79 @@
+"""The table of contexts: where the prefilter stops, who confirms, what each must catch and leave.
+
+In a sample `<pw>` is a password with all character classes that need no quoting, `<apw>` one of letters and digits, and
+`<b62:36>` and its like random characters of that alphabet; what they stand for must be gone.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from guard.redact.rules import blocks, commands, contexts
+from guard.redact.rules.contexts import Context
+
+_WORD = (
+    rb"(?:passw|passphrase|passcode|pass|pwd|psw|secret|token|key|cred|auth|jwt|psk|_pat|_pw|cookie|session|sess|signature|"
+    rb"dsn|nonce|kennwort|senha|contrase|webhook|_tok|sas|sid|passe|wachtwoord)"
+)
+_KEYWORDS = (
+    b"pass", b"pwd", b"psw", b"secret", b"token", b"key", b"cred", b"auth", b"jwt", b"psk", b"_pat", b"_pw", b"cookie", b"sess", b"signature", b"dsn",
+    b"nonce", b"kennwort", b"senha", b"contrase", b"webhook", b"_tok", b"sas", b"sid", b"wachtwoord",
+)  # fmt: skip
+_TAIL = rb"[A-Za-z0-9_.\-\x80-\xff]{0,32}"
+_QUOTE = rb"\\{0,7}[\"'`]"
+
+CONTEXTS: Final[tuple[Context, ...]] = (
+    Context("assignment", _WORD + _TAIL + rb"(?:" + _QUOTE + rb"\)?|\*\*|&quot;)?\]?[ \t]{0,16}(?:[+:?|!~<>=-]?=>?|:)", _KEYWORDS, contexts.assign,
+            ("export GITHUB_TOKEN=<b62:40>", "AWS_SECRET_ACCESS_KEY=<b64:40> cmd", "DB_PASSWORD='<pw>'", "password: \"<pw>\"", "password = <apw>",
+             "{\"client_secret\": \"<b62:32>\"}", "os.environ[\"API_KEY\"] = \"<b62:32>\"", "ENTREZ_KEY=<hex:36>", "Server=h;Uid=bob;Pwd=<apw>;",
+             "db.connect(host=\"h\", password=\"<pw>\")", "api_key=\"<b62:24>\"", "secret_key: <b62:40>", "password=<apw>"),
+            ("password = getpass.getpass()", "token = tokens[0]", "PASSWORD=$DB_PASSWORD", "api_key: YOUR_API_KEY", "password=None", "token: str",
+             "API_KEY=${{ secrets.API_KEY }}", "PASSWORD=$(pass show db)", "password=os.environ['PW']", "PWD=/home/bob", "max_tokens=4096",
+             "key=lambda x: x", "sort_key = 'created_at'", "password: changeme")),
+    Context("element", rb"<[a-z:._\-]{0,32}(?:passw|pass|pwd|secret|token|key|cred)[a-z0-9_.\-]{0,24}(?: [^<>\n]{0,80})?>", (b"pass", b"pwd", b"secret", b"token", b"key", b"cred"),
+            contexts.assign, ("<password><pw></password>",), ("<password></password>", "<token>your_token</token>")),
+    Context("option", rb"-[a-z0-9_.\-]{0,48}(?:passw|passphrase|pass|pwd|secret|token|key|cred|auth|jwt|psk)[a-z0-9_\-]{0,24}(?:[ \t]{1,4}|=|" + _QUOTE + rb"[ \t]{0,4},[ \t]{0,4}" + _QUOTE + rb")",
+            (b"pass", b"pwd", b"secret", b"token", b"key", b"cred", b"auth", b"jwt", b"psk"), contexts.flag,
+            ("tool --token <b62:36> x", "tool --token=<b62:36>", "tool --password <pw>", "tool --password=<pw>", "gpg --passphrase '<pw>' f",
+             "[\"tool\", \"--password\", \"<pw>\"]", "keytool -storepass <apw>", "tool --api-key=<b62:32>"),
+            ("tool --token-file /etc/t", "tool --password-stdin", "tool --token $TOKEN", "tool --key-size 2048")),
+    Context("setting", rb"(?:setenv|set(?:[ \t]+-[a-z]{1,4}|[ \t]+--[a-z]+){1,4}|\bENV|define|\bARG|put env|export -n)[ \t]+(?=[a-z\"'$])".replace(rb"(?=[a-z\"'$])", b""),
+            (b"setenv", b"set", b"env", b"define", b"arg"), contexts.setter,
+            ("setenv API_TOKEN <b62:32>", "set -gx API_TOKEN <b62:32>", "ENV DB_PASSWORD <apw>", "#define API_KEY \"<b62:32>\""), ("set -gx PATH /usr/bin",)),
+    Context("argument", rb"(?:passw|passphrase|pass|pwd|secret|token|key|cred|auth|jwt|_pat)[a-z0-9_.\-]{0,32}" + _QUOTE + rb"[ \t]{0,4},[ \t]{0,4}" + _QUOTE,
+            (b"pass", b"pwd", b"secret", b"token", b"key", b"cred", b"auth", b"jwt", b"_pat"), contexts.called,
+            ("os.getenv('API_KEY', '<b62:32>')", "setenv(\"DB_PASSWORD\", \"<pw>\")"), ("('username', 'password', 'email')",)),
+    Context("pair", rb"(?:passw|passphrase|pass|pwd|secret|token|key|cred|auth|jwt|_pat|cookie)[a-z0-9_.\-]{0,32}(?:" + _QUOTE + rb")?[ \t]{0,4},?(?:[ \t\r\n\\]|\\n){0,40}(?:" + _QUOTE + rb")?val(?:ue)?(?:"
+            + _QUOTE + rb")?[ \t]{0,4}[:=]", (b"val",), contexts.pair,
+            ("{\"name\": \"DB_PASSWORD\", \"value\": \"<pw>\"}", "{\"key\": \"Authorization\", \"value\": \"Bearer <b62:40>\"}", "<add key=\"Password\" value=\"<pw>\"/>"),
+            ("{\"name\": \"DB_PASSWORD\", \"value\": \"$X\"}",)),
+    Context("authorization", rb"authorization", (b"authorization",), contexts.authorization,
+            ("curl -H 'Authorization: Bearer <b62:40>' h", "Authorization: Basic <b64:24>", "{\"Authorization\": \"Token <hex:40>\"}", "Authorization: <b62:40>",
+             "[\"Authorization\", \"Bearer <b62:40>\"]"),
+            ("Authorization: Bearer $TOKEN", "Authorization: Bearer <token>", "the Authorization: header")),
+    Context("bearer", rb"bearer(?:[ \t+]|%20)", (b"bearer",), contexts.bearer, ("send Bearer <b62:40>",), ("bearer of news", "Bearer token")),
+    Context("cookie", rb"\bcookie(?=[\"':\\ ])".replace(rb"(?=[\"':\\ ])", b""), (b"cookie",), contexts.cookie, ("Cookie: a=b; sessionid=<b62:32>",), ("Cookie: theme=dark",)),
+    Context("userinfo", rb":\\?/\\?/[^\s/:@\"'<>`\\?#]{0,128}:[^\s\"'<>`?#]{1,255}@", (b"//", b"\\/"), contexts.userinfo,
+            ("https://bob:<upw>@h.example/x", "redis://:<upw>@h:6379/0", "postgres://bob:<upw>@h/db", "mongodb+srv://bob:<upw>@c.example/db", "amqp://bob:pw1@h"),
+            ("http://localhost:8080/@scope/pkg", "https://bob:$PASS@h", "https://user:password@host", "ssh://git@h:22/x")),
+    Context("url-user", rb"://[a-z0-9_\-]{20,200}@", (b"@",), contexts.url_user, ("https://<hex:40>@h.example/r.git",), ("https://firstname-and-lastname@h",)),
+    Context("query", rb"[?&;](?:amp;|\\u0026)?(?:[a-z_.\-]{0,24}(?:key|sig|token|auth|secret|signature|password|passwd|pwd|pass|code|credential|session|sid|sas|jwt|ticket|hash)|state|x-amz-signature|x-goog-signature|"
+            rb"x-amz-security-token|x-amz-credential)=", (b"=",), contexts.query, ("https://h/x?key=<b62:32>", "https://h/x?a=1&sig=<b62:43>", "h/?X-Amz-Signature=<hex:64>", "http://127.0.0.1:8888/?token=<hex:48>"),
+            ("https://h/?key=value&sig=x",)),
+    Context("thin", rb"thin:@?[a-z0-9_]{1,64}/", (b"thin:",), contexts.jdbc_thin, ("jdbc:oracle:thin:bob/<apw>@h:1521:x",)),
+    Context("identified", rb"identified(?:\s|\\n){1,4}(?:with(?:\s|\\n){1,4}[`'\"\\a-z0-9_]{1,40}(?:\s|\\n){1,4})?(?:by|as)(?:\s|\\n){1,4}(?:password(?:\s|\\n){1,4})?" + _QUOTE, (b"identified",), contexts.statement,
+            ("CREATE USER bob IDENTIFIED BY '<pw>';", "ALTER USER bob IDENTIFIED WITH mysql_native_password BY '<pw>';"), ("IDENTIFIED BY '?'",)),
+    Context("sql-password", rb"password(?:[ \t]{1,8}|[ \t]{0,4}\([ \t]{0,4}|[ \t]{1,4}for[ \t][^=\n]{1,80}=[ \t]{0,4}(?:password\()?)" + _QUOTE, (b"password",), contexts.statement,
+            ("CREATE ROLE bob WITH LOGIN ENCRYPTED PASSWORD '<pw>';", "SET PASSWORD FOR 'bob'@'h' = PASSWORD('<pw>');"), ("password 'secret'",)),
+    Context("netrc", rb"(?:password|passwd)[ \t]+", (b"passw",), contexts.netrc, ("machine h.example login bob password <apw>",), ("Failed password for root",)),
+    Context("pgpass", rb":(?:[0-9]{4,5}|\*):[a-z0-9_.\-*]{1,64}:[a-z0-9_.\-@*]{1,64}:[^\s:]", (b":",), contexts.pgpass, ("h.example:5432:db:bob:<apw>", "*:*:*:bob:<apw>"), ("a.py:1234:x:y:z",)),
+    Context("docker-auth", rb"auth" + _QUOTE + rb"[ \t]{0,4}:|_auth[ \t]{0,4}=", (b"auth",), contexts.docker_auth, ("{\"auth\": \"<userpass>\"}", "_auth=<userpass>")),
+    Context("pipe", rb"\|[ \t]{0,4}(?:/[a-z/]{1,20}/)?(?:sudo|kinit|passwd|chpasswd|smbpasswd|gpg|cryptsetup|su |docker|podman|helm|crane|oras|skopeo|buildah|nerdctl|apptainer|singularity|gh |glab|wandb|"
+            rb"huggingface|hf |vault|az |oc |cf |npm|snyk|ssh-add|saslpass|pdbedit|openssl|sshpass|secret-tool|pass |keyctl|systemd|nmcli|htpasswd|mkpasswd|ldap|ansible-vault|tee )", (b"|",),
+            lambda text, end: commands.piped(text, text.data.rfind(b"|", 0, end) + 1),
+            ("echo <pw> | sudo -S ls", "echo '<pw>' | kinit bob", "printf '%s' \"<pw>\" | docker login -u bob --password-stdin", "echo bob:<apw> | chpasswd", "echo <pw>|sudo -S id"),
+            ("echo hello | sudo tee f", "cat f | gpg -d")),
+    Context("here-string", rb"<<<", (b"<<<",), commands.here_string, ("kinit bob <<< '<pw>'", "sudo -S ls <<< <apw>"), ("cat <<< hello",)),
+    Context("private-key", rb"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY|---- BEGIN SSH2 ENCRYPTED PRIV|PuTTY-User-Key-File-[123]", (b"private key", b"begin ssh2", b"putty"), blocks.block, ()),
+    Context("encoded-key", rb"LS0tLS1CRUdJTi", (b"ls0tls1crudjti",), blocks.encoded_block, ()),
+)  # fmt: skip

@@ -1,0 +1,479 @@
+"""Bytes to spans: hits of the prefilter, confirmed by the rules' tables, through shadows where a key is hidden.
+
+`Scanner.find` is a pure function of the bytes: the same text gives the same spans on every engine.
+"""
+
+from __future__ import annotations
+
+import base64
+import re
+import time
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from guard.redact import shadow, words
+from guard.redact.engine import SMALL, Engine, Pattern, PlainEngine, best_engine
+from guard.redact.rules import commands, contexts
+from guard.redact.rules.formats import FORMATS, Format
+from guard.redact.rules.table import CONTEXTS
+from guard.redact.spans import MARKER, MARKER_START, Span, merge
+from guard.redact.text import Text, begins_token
+
+DEPTH: Final = 3
+"""How many layers of encoding are undone."""
+
+BUDGET: Final = 4.0
+"""Seconds that one block may take; after that every line with a hit left is withheld whole."""
+
+Handler = Callable[[Text, int, int], "list[Span]"]
+
+_TRUNCATED = re.compile(rb"\\{0,3}[\"']?(?:\.\.\.|\xe2\x80\xa6)")
+_TOKEN_TAIL = re.compile(rb"[A-Za-z0-9_\-+/.=~%]{8,4096}")
+
+
+class _FormatRule:
+    """The confirmer of one row of `FORMATS`; its expressions are compiled on first use."""
+
+    def __init__(self, row: Format) -> None:
+        self.row = row
+        self._regex: re.Pattern[bytes] | None = None
+        self._strict: re.Pattern[bytes] | None = None
+
+    def confirm(self, text: Text, anchor: int, start_length: int) -> list[Span]:
+        row = self.row
+        data = text.data
+        start = anchor
+        if row.grow is not None:
+            start = _grow(data, anchor, row.grow)
+        if not begins_token(data, start, b"_" if start_length < 4 else b""):
+            return []
+        if self._regex is None:
+            self._regex = re.compile(rb"(?:" + rb"|".join(row.starts) + rb")(?P<body>" + row.body + rb")")
+            self._strict = re.compile(row.strict, re.DOTALL)
+        found = self._regex.match(data, anchor)
+        if found is None:
+            return []
+        end = found.end()
+        body = found.group("body")
+        token = data[start:end]
+        value = token
+        if row.before:
+            start += len(row.before)
+            value = data[start:end]
+        cut = _TRUNCATED.match(data, end, end + 8) is not None
+        if MARKER_START in token or not self._passes(body, value, cut):
+            return []
+        if row.web:
+            start, value = _whole_address(data, start, end)
+        assert self._strict is not None
+        good = self._strict.fullmatch(token) is not None and (row.check is None or row.check(token))
+        incident = good and not cut and len(body) >= 1 and (row.gate == "jwt" or _dense(value))
+        short = len(body) < row.least
+        return [Span(start, end, row.kind, incident and not short, cut or short, True, value.replace(b"\\/", b"/"))]
+
+    def _passes(self, body: bytes, value: bytes, cut: bool) -> bool:
+        row = self.row
+        if words.is_example(body if len(body) > 6 else value):
+            return False
+        if cut:
+            return True
+        if row.gate == "random":
+            return len(body) >= row.least and words.looks_random(body if len(body) >= 16 else value, min(row.least, 16))
+        if row.gate == "jwt":
+            return row.check is not None and (row.check(value) or words.looks_random(value, 24))
+        if row.gate == "none":
+            return True
+        if len(body) >= row.least:
+            return words.wordiness(body) < 0.6
+        # A known start and too few characters behind it: cut off, or a name. Only what looks random goes.
+        return len(body) >= 10 and words.looks_random(body, 10)
+
+
+def _grow(data: bytes, anchor: int, grow: tuple[bytes, int]) -> int:
+    most = grow[1]
+    back = re.compile(grow[0]).match
+    start = anchor
+    while start > 0 and anchor - start < most and back(data, start - 1):
+        start -= 1
+    return start
+
+
+_SCHEME = re.compile(rb"https?:\\?/\\?/(?:[A-Za-z0-9.\-]{0,80})\Z")
+
+
+def _whole_address(data: bytes, start: int, end: int) -> tuple[int, bytes]:
+    """Let a webhook's span begin at `https://`: the whole address is the secret."""
+    found = _SCHEME.search(data, max(0, start - 100), start)
+    if found is not None:
+        start = found.start()
+    return start, data[start:end]
+
+
+def _dense(value: bytes) -> bool:
+    return len(value) < 20 or words.entropy(value) >= 2.8
+
+
+# --- decoding handlers ----------------------------------------------------------------------------------------------
+
+_PREFIXES: Final = (
+    b"sk-ant-", b"sk-proj-", b"sk-svcacct-", b"sk-or-v1-", b"hf_", b"gsk_", b"xai-", b"pplx-", b"nvapi-", b"lsv2_pt_", b"tgp_v1_", b"wandb_v1_",
+    b"AKIA", b"ASIA", b"AIza", b"GOCSPX-", b"ya29.", b"dop_v1_", b"ghp_", b"gho_", b"ghu_", b"ghs_", b"ghr_", b"github_pat_", b"glpat-", b"glrt-",
+    b"gldt-", b"glcbt-", b"ATATT3", b"ATBB", b"sgp_", b"lin_api_", b"npm_", b"pypi-Ag", b"rubygems_", b"dckr_pat_", b"hvs.", b"hvb.", b"dp.pt.",
+    b"pul-", b"tskey-", b"ops_eyJ", b"AGE-SECRET-KEY-", b"glsa_", b"glc_", b"NRAK-", b"sntryu_", b"sntrys_", b"sha256~", b"xoxb-", b"xoxp-", b"xoxe",
+    b"xapp-1-", b"hooks.slack.com", b"sk_live_", b"rk_live_", b"sk_test_", b"whsec_", b"sq0csp-", b"shpat_", b"shpss_", b"SG.", b"ntn_", b"figd_", b"PMAK-",
+    b"-----BEGIN ", b"r8_", b"csk-", b"fw_", b"tvly-", b"dapi", b"nfp_", b"sbp_", b"pscale_", b"EAAA", b"api_org_", b"eyJhbGciOi", b"cfat_", b"vcp_", b"fm2_",
+    b"fm1_", b"secret_", b"SK", b"sk-", b"key-", b"GR1348941", b"gloas-", b"glptt-", b"glft-", b"glimt-", b"glagent-", b"glsoat-", b"glffct-", b"lin_oauth_",
+    b"doo_v1_", b"dor_v1_", b"shpca_", b"shppa_", b"dckr_oat_", b"lsv2_sk_", b"AKCp", b"ABSK", b"cio", b"pat", b"https://", b"sk-admin-", b"ATCTT3", b"hvr.",
+)  # fmt: skip
+"""Starts whose base64, hex and percent forms are looked for; short ones only where the encoding keeps them telling."""
+
+
+def _base64_needles() -> dict[bytes, int]:
+    """Return the base64 text of every start at the three alignments, whole characters only, with its alignment."""
+    needles: dict[bytes, int] = {}
+    for prefix in _PREFIXES:
+        if prefix == b"https://":
+            continue
+        for shift in range(3):
+            text = base64.b64encode(b"\0" * shift + prefix)
+            first = (shift * 8 + 5) // 6
+            last = (shift + len(prefix)) * 8 // 6
+            needle = text[first:last]
+            if len(needle) >= 5:
+                needles.setdefault(needle, first)
+    return needles
+
+
+_B64_RUN = re.compile(rb"[A-Za-z0-9+/_\-]{12,65536}={0,2}")
+_HEX_RUN = re.compile(rb"(?:[0-9a-fA-F]{2}){8,32768}")
+
+
+class Scanner:
+    """Finds the secrets of a text.
+
+    Args:
+        engine: the prefilter for large texts; None takes hyperscan when it loads. Small texts never wait for it.
+    """
+
+    def __init__(self, engine: Engine | None = None) -> None:
+        self._handlers: list[Handler] = []
+        patterns: list[Pattern] = []
+        for pattern, handler in _rows(self):
+            patterns.append(pattern)
+            self._handlers.append(handler)
+        self.patterns: Sequence[Pattern] = tuple(patterns)
+        self._given = engine
+        self._fast: Engine | None = engine
+        self._plain = PlainEngine(self.patterns)
+        self.withheld = 0
+
+    def engine(self, size: int) -> Engine:
+        """Return the engine for a text of `size` bytes; the first large one loads hyperscan."""
+        if self._fast is None:
+            if size < SMALL:
+                return self._plain
+            self._fast = best_engine(self.patterns)
+        return self._fast
+
+    def find(self, data: bytes, since: int = 0, depth: int = 0) -> list[Span]:
+        """Return the spans of the secrets in `data`, merged and in order.
+
+        Args:
+            data: any bytes.
+            since: hits that end at or before this offset are context only.
+            depth: how many encodings were already undone.
+        """
+        hits = self.engine(len(data)).scan(data)
+        spans: list[Span] = []
+        if hits:
+            text = Text(data)
+            spans = self._confirm(text, hits, since, depth)
+        if depth < DEPTH and (b"\x1b" in data or b"\x08" in data or b"\x9b" in data):
+            spans += self._terminal(data, since, depth)
+        if not spans:
+            return spans
+        spans = merge(spans)
+        return _spare_markers(data, spans) if MARKER_START in data else spans
+
+    def _confirm(self, text: Text, hits: list[tuple[int, int]], since: int, depth: int) -> list[Span]:
+        spans: list[Span] = []
+        deadline = time.monotonic() + BUDGET
+        handlers = self._handlers
+        covered = -1
+        for count, (end, number) in enumerate(hits):
+            if end <= since or end <= covered:
+                continue
+            if count & 0xFF == 0xFF and time.monotonic() > deadline:
+                spans += self._withhold(text, hits[count:])
+                break
+            for span in handlers[number](text, end, depth):
+                spans.append(span)
+                if span.named and span.end > covered:
+                    covered = span.end
+        return spans
+
+    def _withhold(self, text: Text, hits: list[tuple[int, int]]) -> list[Span]:
+        """Fail closed: give up the lines of the hits that time did not suffice for."""
+        spans: list[Span] = []
+        last = -1
+        for end, _number in hits:
+            if end <= last:
+                continue
+            low, high = text.line(max(0, end - 1))
+            last = high
+            self.withheld += 1
+            if high > low:
+                spans.append(Span(low, high, "unscanned", False, True, True, b""))
+        return spans
+
+    def _terminal(self, data: bytes, since: int, depth: int) -> list[Span]:
+        seen = shadow.ansi(data, 0, len(data))
+        if len(seen.data) == len(data):
+            return []
+        return _map(seen, self.find(seen.data, 0, depth + 1), since)
+
+    def through(self, seen: shadow.Shadow, depth: int) -> list[Span]:
+        """Find in a shadow and map back to the text it was made of."""
+        return _map(seen, self.find(seen.data, 0, depth + 1), -1)
+
+
+def _map(seen: shadow.Shadow, spans: list[Span], since: int) -> list[Span]:
+    out = []
+    for span in spans:
+        low, high = seen.raw(span.start, span.end)
+        if high > since and high > low:
+            out.append(span._replace(start=low, end=high))
+    return out
+
+
+def _spare_markers(data: bytes, spans: list[Span]) -> list[Span]:
+    """Drop spans that would eat a marker, or that a marker cut short: a second pass changes nothing."""
+    markers = [match.span() for match in MARKER.finditer(data)]
+    if not markers:
+        return spans
+    out = []
+    index = 0
+    for span in spans:
+        while index < len(markers) and markers[index][1] < span.start:
+            index += 1
+        clash = index < len(markers) and markers[index][0] <= span.end and (not span.named or markers[index][0] < span.end and markers[index][1] > span.start)
+        if not clash or span.kind == "unscanned":
+            out.append(span)
+    return out
+
+
+def _rows(scanner: Scanner) -> list[tuple[Pattern, Handler]]:
+    rows: list[tuple[Pattern, Handler]] = []
+    for row in FORMATS:
+        rule = _FormatRule(row)
+        for start in row.starts:
+            width = _width(start)
+            regex = start + row.cls + b"{%d}" % row.need
+
+            def confirm(text: Text, end: int, depth: int, rule: _FormatRule = rule, width: int = width, need: int = row.need) -> list[Span]:
+                return rule.confirm(text, end - width - need, width)
+
+            rows.append((Pattern(regex, _literals(start), True, False), confirm))
+    for context in CONTEXTS:
+
+        def confirm_context(text: Text, end: int, depth: int, check: contexts.Confirm = context.confirm) -> list[Span]:
+            return check(text, end)
+
+        rows.append((Pattern(context.pattern, context.literals, False, True), confirm_context))
+    for program in sorted({name for row in commands.COMMANDS for name in row.programs}):
+
+        def confirm_program(text: Text, end: int, depth: int, name: bytes = program) -> list[Span]:
+            return commands.program(text, end, name)
+
+        rows.append((Pattern(re.escape(program) + rb"(?:[ \t]|\\{0,7}[\"'],)", (program,), False, False), confirm_program))
+    rows += _decoding_rows(scanner)
+    return rows
+
+
+def _width(pattern: bytes) -> int:
+    from re import _parser  # type: ignore[attr-defined]
+
+    low, high = _parser.parse(pattern).getwidth()
+    if low != high:
+        raise ValueError(f"a start must be of fixed width: {pattern!r}")
+    return int(low)
+
+
+def _literals(start: bytes) -> tuple[bytes, ...]:
+    plain = re.sub(rb"\\(.)", rb"\1", start)
+    if re.escape(plain) == start or b"[" not in start:
+        return (plain.lower(),)
+    pieces = [p for p in re.split(rb"\[[^\]]*\](?:\{\d+\})?", start) if p]
+    best = max((re.sub(rb"\\(.)", rb"\1", p) for p in pieces), key=len, default=b"")
+    return (best.lower(),) if best else ()
+
+
+_RUN_BACK = re.compile(rb"[^\s\"'<>`]")
+
+
+def _token_region(data: bytes, end: int, most: int) -> tuple[int, int]:
+    """Return the unbroken stretch (no blank, no quote) around an offset."""
+    low = end
+    floor = max(0, end - most)
+    while low > floor and data[low - 1] not in b" \t\r\n\"'<>`\0":
+        low -= 1
+    stop = re.compile(rb"[ \t\r\n\"'<>`\0]").search(data, end, end + most)
+    return low, stop.start() if stop else min(len(data), end + most)
+
+
+def _decoding_rows(scanner: Scanner) -> list[tuple[Pattern, Handler]]:
+    """Return the patterns behind which one layer of an encoding is undone, and what undoes it."""
+    needles = _base64_needles()
+
+    def base64_hit(text: Text, end: int, depth: int) -> list[Span]:
+        if depth >= DEPTH:
+            return []
+        data = text.data
+        for size in range(min(24, end), 4, -1):
+            first = needles.get(data[end - size : end])
+            if first is not None:
+                low = end - size - first
+                if low < 0:
+                    return []
+                # back by whole groups, for what stands before the start (user:TOKEN)
+                while low >= 4 and end - low < 120 and _B64_GROUP.match(data, low - 4, low):
+                    low -= 4
+                run = _B64_RUN.match(data, low, min(len(data), low + 65536))
+                if run is None:
+                    continue
+                seen = shadow.base64_run(data, low, run.end())
+                if seen is None:
+                    continue
+                found = scanner.through(seen, depth)
+                out = [s for s in found if s.named or s.incident]
+                if out:
+                    return [s._replace(end=min(len(data), s.end + _padding(data, s.end))) for s in out]
+        return []
+
+    def hex_hit(text: Text, end: int, depth: int) -> list[Span]:
+        if depth >= DEPTH:
+            return []
+        data = text.data
+        low = end - 24
+        for start in range(max(0, low), end):
+            if data[start : start + 6].lower() in _HEX_HEADS:
+                run = _HEX_RUN.match(data, start, start + 65536)
+                if run is None:
+                    continue
+                found = [s for s in scanner.through(shadow.hexadecimal(data, start, run.end()), depth) if s.named]
+                if found:
+                    return found
+        return []
+
+    def escaped_hit(text: Text, end: int, depth: int) -> list[Span]:
+        if depth >= DEPTH:
+            return []
+        low, high = _token_region(text.data, end, 4096)
+        last = text.vain.get("escaped", (0, -1))
+        if low >= last[0] and end <= last[1]:
+            return []
+        # a quoted value may hold blanks: the name before it is part of what is read
+        low = max(text.line(end)[0], low - 48)
+        text.vain["escaped"] = (low, high)
+        return _named_or_hidden(text.data, scanner.through(shadow.escapes(text.data, low, high), depth))
+
+    def percent_hit(text: Text, end: int, depth: int) -> list[Span]:
+        if depth >= DEPTH:
+            return []
+        low, high = _token_region(text.data, end, 4096)
+        last = text.vain.get("percent", (0, -1))
+        if low >= last[0] and end <= last[1]:
+            return []
+        text.vain["percent"] = (low, high)
+        return scanner.through(shadow.percent(text.data, low, high), depth)
+
+    def libedit_hit(text: Text, end: int, depth: int) -> list[Span]:
+        low, high = text.line(end)
+        last = text.vain.get("libedit", (0, -1))
+        if depth >= DEPTH or (low >= last[0] and end <= last[1]):
+            return []
+        low = max(low, end - 4096)
+        high = min(high, end + 8192)
+        text.vain["libedit"] = (low, high)
+        return scanner.through(shadow.escapes(text.data, low, high), depth)
+
+    def utf16_hit(text: Text, end: int, depth: int) -> list[Span]:
+        last = text.vain.get("utf16", (0, -1))
+        if depth >= DEPTH or end <= last[1]:
+            return []
+        data = text.data
+        start = end - 16
+        little = data[start + 1] == 0
+        run = re.compile(rb"(?:[\x01-\x7f]\x00){8,}" if little else rb"(?:\x00[\x01-\x7f]){8,}").match(data, start, min(len(data), start + 131072))
+        if run is None:
+            return []
+        text.vain["utf16"] = (start, run.end() - 2)
+        return scanner.through(shadow.utf16(data, start, run.end(), little), depth)
+
+    def truncated_hit(text: Text, end: int, depth: int) -> list[Span]:
+        return _truncated(text.data, end)
+
+    b64_literals = sorted(needles)
+    rows: list[tuple[Pattern, Handler]] = []
+    rows.append((Pattern(b"|".join(re.escape(n) for n in b64_literals), tuple(n.lower() for n in b64_literals), False, False), base64_hit))
+    heads = sorted({p[:8] for p in _PREFIXES if len(p) >= 3 and p != b"https://"})
+    rows.append((Pattern(b"|".join(h.hex().encode() for h in heads), tuple(h.hex().encode() for h in heads), False, True), hex_hit))
+    rows.append((Pattern(rb"(?:\\x[0-9a-f]{2}){8}|(?:\\[0-7]{3}){8}|(?:\\u00[2-7][0-9a-f]){4}", (b"\\x", b"\\0", b"\\1", b"\\u00"), False, True), escaped_hit))
+    rows.append((Pattern(rb"[a-z0-9](?:\\u00(?:2[defb]|5f|3[ad]|[346][0-9a-f]|[57][0-9a])|\\x(?:2[def]|5f|3[ad])|\\055|\\137)[a-z0-9\\]", (b"\\u00", b"\\x", b"\\055", b"\\137"), False, True), escaped_hit))
+    percent_heads = sorted({p for p in _PREFIXES if re.search(rb"[_.\-]", p) and p != b"-----BEGIN "})
+    marks = {b"-": b"2d", b"_": b"5f", b".": b"2e"}
+
+    def percented(prefix: bytes) -> bytes:
+        position = re.search(rb"[_.\-]", prefix)
+        assert position is not None
+        return re.escape(prefix[: position.start()]) + rb"%" + marks[position.group()]
+
+    forms = sorted({percented(p) for p in percent_heads})
+    rows.append((Pattern(rb"(?:%[0-9a-f]{2}){8}|" + b"|".join(forms) + rb"|%3a%2f%2f|(?:passw|passwd|pwd|secret|token|api_?key|access_?key)[a-z0-9_.\-]{0,24}%3d|bearer%20|%25(?:2d|5f|2e)",
+                         (b"%",), False, True), percent_hit))
+    rows.append((Pattern(rb"\\040(?:by|-|\||ident|password|'|\\\")", (b"\\040",), False, True), libedit_hit))
+    rows.append((Pattern(rb"(?:[\x20-\x7e]\x00){8}", (b"\0",), True, False), utf16_hit))
+    rows.append((Pattern(rb"(?:\x00[\x20-\x7e]){8}", (b"\0",), True, False), utf16_hit))
+    rows.append((Pattern(rb"[a-z0-9_\-+/=%~.]{8}\\{0,3}[\"'](?:\.\.\.|\xe2\x80\xa6)", (b'"...', b"'...", b"\xe2\x80\xa6"), False, True), truncated_hit))
+    return rows
+
+
+_B64_GROUP = re.compile(rb"[A-Za-z0-9+/_\-]{4}")
+_HEX_HEADS = {p[:3].hex().encode() for p in _PREFIXES if len(p) >= 3}
+
+
+def _padding(data: bytes, end: int) -> int:
+    size = 0
+    while size < 2 and data[end + size : end + size + 1] == b"=":
+        size += 1
+    return size
+
+
+def _named_or_hidden(data: bytes, spans: list[Span]) -> list[Span]:
+    return spans
+
+
+_STARTS = sorted({s for row in FORMATS if row.kind not in ("jwt", "crypt-hash", "keytab") for s in row.starts if b"[" not in s}, key=len, reverse=True)
+_ANY_START: list[re.Pattern[bytes]] = []
+
+
+def _truncated(data: bytes, end: int) -> list[Span]:
+    """Confirm a key that strace cut: a known start and at least eight characters before `"...`."""
+    if not _ANY_START:
+        _ANY_START.append(re.compile(rb"(?:" + b"|".join(_STARTS) + rb"|eyJ)(?=[A-Za-z0-9_\-+/=%~.]{8})"))
+    stop = end - (3 if data[end - 1 : end] == b"." or data[end - 3 : end] == b"\xe2\x80\xa6" else 0)
+    while stop > 0 and data[stop - 1] in b"\"'\\":
+        stop -= 1
+    low = max(0, stop - 2048)
+    start = stop
+    while start > low and (48 <= data[start - 1] <= 57 or 65 <= data[start - 1] <= 90 or 97 <= data[start - 1] <= 122 or data[start - 1] in b"_-+/=%~."):
+        start -= 1
+    for found in _ANY_START[0].finditer(data, start, stop):
+        body = data[found.end() : stop]
+        if not begins_token(data, found.start(), b"_") or words.is_example(body) or words.wordiness(body) >= 0.5:
+            continue
+        if found.end() - found.start() < 4 and not words.looks_random(body, 8):
+            continue
+        kind = next((row.kind for row in FORMATS if any(re.match(s, found.group()) for s in row.starts)), "secret-key")
+        return [Span(found.start(), stop, kind, False, True, True, data[found.start() : stop])]
+    return []

@@ -1,0 +1,142 @@
+"""Shadow texts: what a reader sees, with a map back to the bytes that say it.
+
+A key may be hidden from a matcher by colour codes, escapes or an encoding. The shadow is the text without them; a span
+found there is mapped back to whole units of the raw text, so that no escape is ever cut in two.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import re
+from bisect import bisect_right
+from collections.abc import Callable
+from typing import Final
+
+Decode = Callable[["re.Match[bytes]"], "bytes | None"]
+
+
+class Shadow:
+    """A decoded text with its map.
+
+    Pieces are (shadow offset, raw offset, raw length, literal). In a literal piece offsets run in step; in any other the
+    whole raw unit stands for the whole decoded piece.
+    """
+
+    __slots__ = ("_begins", "_pieces", "data")
+
+    def __init__(self, data: bytes, pieces: list[tuple[int, int, int, bool]]) -> None:
+        self.data = data
+        self._pieces = pieces
+        self._begins = [piece[0] for piece in pieces]
+
+    def raw(self, start: int, end: int) -> tuple[int, int]:
+        """Map a shadow span to the raw offsets that cover it."""
+        begin, raw, _length, literal = self._pieces[bisect_right(self._begins, start) - 1]
+        low = raw + (start - begin) if literal else raw
+        begin, raw, length, literal = self._pieces[max(0, bisect_right(self._begins, end - 1) - 1)]
+        high = raw + (end - begin) if literal else raw + length
+        return low, high
+
+
+def make(raw: bytes, low: int, high: int, pattern: re.Pattern[bytes], decode: Decode) -> Shadow:
+    """Build the shadow of `raw[low:high]`: every match of `pattern` becomes what `decode` returns (None: kept as it is)."""
+    out: list[bytes] = []
+    pieces: list[tuple[int, int, int, bool]] = []
+    size = 0
+    pos = low
+    for match in pattern.finditer(raw, low, high):
+        text = decode(match)
+        if text is None:
+            continue
+        start, end = match.span()
+        if start > pos:
+            pieces.append((size, pos, start - pos, True))
+            out.append(raw[pos:start])
+            size += start - pos
+        if text:
+            pieces.append((size, start, end - start, False))
+            out.append(text)
+            size += len(text)
+        pos = end
+    if high > pos or not pieces:
+        pieces.append((size, pos, high - pos, True))
+        out.append(raw[pos:high])
+    return Shadow(b"".join(out), pieces)
+
+
+ANSI: Final = re.compile(
+    rb"\x1b\[[0-?]{0,64}[ -/]{0,8}[@-~]|\x1b\][^\x07\x1b\n]{0,16}?;|\x1b\\|\x1b[P_^X]|\x1b[()*+#%][0-9A-Za-z]|\x1b[=>78cDEHMNOZ]|\x9b[0-?]{0,64}[@-~]|[\x07\x0e\x0f]"
+    rb"|[^\x08\x1b\n\r]\x08 \x08|[\x20-\x7e]\x08(?=[\x20-\x7e])"
+)
+"""Colours, cursor moves, titles' frames (the title's text stays visible to the rules), typed and erased characters."""
+
+_ESCAPES = re.compile(rb"\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|x[0-9a-fA-F]{2}|[0-3]?[0-7]{1,2}|[nrtbfvae\"'\\/])")
+_SIMPLE = {b"n": b"\n", b"t": b"\t", b"r": b"\r", b"b": b"\b", b"f": b"\f", b"v": b"\v", b"a": b"\a", b"e": b"\x1b"}
+
+
+def _escape(match: re.Match[bytes]) -> bytes:
+    body = match.group()[1:]
+    first = body[:1]
+    if first == b"u":
+        if len(body) > 5:
+            return bytes(match.group()).decode("unicode_escape").encode("utf-16", "surrogatepass").decode("utf-16", "replace").encode()
+        return chr(int(body[1:], 16)).encode("utf-8", "surrogatepass")
+    if first == b"x":
+        return bytes([int(body[1:], 16)])
+    if first.isdigit():
+        return bytes([int(body, 8) & 255])
+    return _SIMPLE.get(first, first)
+
+
+def ansi(raw: bytes, low: int, high: int) -> Shadow:
+    """Return the text of a terminal stream without its control sequences."""
+    return make(raw, low, high, ANSI, lambda _match: b"")
+
+
+def escapes(raw: bytes, low: int, high: int) -> Shadow:
+    r"""Return a text with one level of C or JSON escapes undone (`\u002d`, `\x2d`, `\055`, `\n`)."""
+    return make(raw, low, high, _ESCAPES, _escape)
+
+
+_PERCENT = re.compile(rb"%(?:25)?([0-9a-fA-F]{2})")
+
+
+def percent(raw: bytes, low: int, high: int) -> Shadow:
+    """Return a text with percent-encoding undone, also where it was applied twice."""
+    return make(raw, low, high, _PERCENT, lambda match: bytes([int(match.group(1), 16)]))
+
+
+_UTF16LE = re.compile(rb"([\x01-\x7f])\x00")
+_UTF16BE = re.compile(rb"\x00([\x01-\x7f])")
+
+
+def utf16(raw: bytes, low: int, high: int, little: bool) -> Shadow:
+    """Return the ASCII of a UTF-16 stretch."""
+    return make(raw, low, high, _UTF16LE if little else _UTF16BE, lambda match: match.group(1))
+
+
+def grouped(raw: bytes, low: int, text: bytes, chars: int, size: int) -> Shadow:
+    """Return a shadow of equal groups: `chars` raw characters for every `size` decoded bytes (hex 2:1, base64 4:3)."""
+    pieces = [(n * size, low + n * chars, chars, False) for n in range((len(text) + size - 1) // size)]
+    return Shadow(text, pieces or [(0, low, 0, True)])
+
+
+def hexadecimal(raw: bytes, low: int, high: int) -> Shadow:
+    """Return the bytes of a run of hex digits that begins at a byte's first digit."""
+    high -= (high - low) % 2
+    return grouped(raw, low, bytes.fromhex(raw[low:high].decode("ascii")), 2, 1)
+
+
+def base64_run(raw: bytes, low: int, high: int) -> Shadow | None:
+    """Return the bytes of a base64 or base64url run that begins at a group's first character; None if it is none."""
+    run = raw[low:high].rstrip(b"=")
+    run = run[: len(run) - 1] if len(run) % 4 == 1 else run
+    try:
+        text = base64.b64decode(run.translate(_URLSAFE) + b"=" * (-len(run) % 4))
+    except (binascii.Error, ValueError):
+        return None
+    return grouped(raw, low, text, 4, 3)
+
+
+_URLSAFE = bytes.maketrans(b"-_", b"+/")

@@ -1,0 +1,64 @@
+"""The text under the confirmers: bytes, the line around a place, and what was already looked for in vain."""
+
+from __future__ import annotations
+
+import re
+
+WINDOW = 1024
+"""How far before its own line a confirmer may look, in bytes; the stream keeps as much."""
+
+
+class Text:
+    """One text while it is scanned.
+
+    `vain` remembers per rule up to where a search found nothing, so that no stretch is searched twice.
+    """
+
+    __slots__ = ("_line", "data", "vain")
+
+    def __init__(self, data: bytes) -> None:
+        self.data = data
+        self.vain: dict[str, tuple[int, int]] = {}
+        self._line = (0, -1)
+
+    def line(self, pos: int) -> tuple[int, int]:
+        """Return start and end (the newline, or the end of the text) of the line that holds `pos`."""
+        start, end = self._line
+        if start <= pos <= end:
+            return self._line
+        start = self.data.rfind(b"\n", 0, pos) + 1
+        end = self.data.find(b"\n", pos)
+        self._line = (start, len(self.data) if end < 0 else end)
+        return self._line
+
+    def command_end(self, pos: int) -> int:
+        r"""Return the end of the shell command's line that holds `pos`, followed over backslash and newline."""
+        end = self.line(pos)[1]
+        while end < len(self.data) and end > 0 and self.data[end - 1] == 0x5C and end - pos < 4096:
+            following = self.data.find(b"\n", end + 1)
+            end = len(self.data) if following < 0 else following
+        return end
+
+
+_ESCAPE_BEFORE = re.compile(
+    rb"(?:\\[nrtbfvae0]|\\[0-7]{2,3}|\\x[0-9a-fA-F]{2}|\\u[0-9a-fA-F]{4}|%[0-9a-fA-F]{2}|"
+    rb"(?:\x1b|\\x1b|\\033|\\e|\\u001[bB]|\\33)\[[0-9;?]{0,16}[A-Za-z])\Z"
+)
+
+
+def begins_token(data: bytes, pos: int, before: bytes) -> bool:
+    r"""Say whether a token can begin at `pos`: no letter or digit stands before it, unless it ends an escape.
+
+    `\n`, `\0`, `\x1b`, `%20` and `ESC[31m` end in a letter or digit that is not part of the word.
+
+    Args:
+        data: the text.
+        pos: where the token would begin.
+        before: further bytes that must not stand before it.
+    """
+    if pos == 0:
+        return True
+    byte = data[pos - 1]
+    if not (48 <= byte <= 57 or 65 <= byte <= 90 or 97 <= byte <= 122 or byte in before):
+        return True
+    return _ESCAPE_BEFORE.search(data, max(0, pos - 24), pos) is not None
