@@ -31,6 +31,9 @@ _TRUNCATED = re.compile(rb"\\{0,3}[\"']?(?:\.\.\.|\xe2\x80\xa6)")
 _TOKEN_TAIL = re.compile(rb"[A-Za-z0-9_\-+/.=~%]{8,4096}")
 
 
+_CONTINUES = re.compile(rb"%[2-7][0-9a-fA-F]|\\u00[2-7]|\\x[2-7]")
+
+
 class _FormatRule:
     """The confirmer of one row of `FORMATS`; its expressions are compiled on first use."""
 
@@ -38,8 +41,9 @@ class _FormatRule:
         self.row = row
         self._regex: re.Pattern[bytes] | None = None
         self._strict: re.Pattern[bytes] | None = None
+        self.decode: Handler | None = None
 
-    def confirm(self, text: Text, anchor: int, start_length: int) -> list[Span]:
+    def confirm(self, text: Text, anchor: int, start_length: int, depth: int) -> list[Span]:
         row = self.row
         data = text.data
         start = anchor
@@ -57,6 +61,10 @@ class _FormatRule:
         body = found.group("body")
         token = data[start:end]
         value = token
+        if self.decode is not None and depth < DEPTH and _CONTINUES.match(data, end, end + 6):
+            further = self.decode(text, end, depth)
+            if further:
+                return further
         if row.before:
             start += len(row.before)
             value = data[start:end]
@@ -78,13 +86,13 @@ class _FormatRule:
         if cut:
             return True
         if row.gate == "random":
-            return len(body) >= row.least and words.looks_random(body if len(body) >= 16 else value, min(row.least, 16))
+            return len(body) >= row.least and words.drawn(body if len(body) >= 16 else value, min(row.least, 16))
         if row.gate == "jwt":
             return row.check is not None and (row.check(value) or words.looks_random(value, 24))
-        if row.gate == "none":
+        if row.gate in ("none", "plain"):
             return True
         if len(body) >= row.least:
-            return words.wordiness(body) < 0.6
+            return not words.is_name(body)
         # A known start and too few characters behind it: cut off, or a name. Only what looks random goes.
         return len(body) >= 10 and words.looks_random(body, 10)
 
@@ -115,16 +123,9 @@ def _dense(value: bytes) -> bool:
 
 # --- decoding handlers ----------------------------------------------------------------------------------------------
 
-_PREFIXES: Final = (
-    b"sk-ant-", b"sk-proj-", b"sk-svcacct-", b"sk-or-v1-", b"hf_", b"gsk_", b"xai-", b"pplx-", b"nvapi-", b"lsv2_pt_", b"tgp_v1_", b"wandb_v1_",
-    b"AKIA", b"ASIA", b"AIza", b"GOCSPX-", b"ya29.", b"dop_v1_", b"ghp_", b"gho_", b"ghu_", b"ghs_", b"ghr_", b"github_pat_", b"glpat-", b"glrt-",
-    b"gldt-", b"glcbt-", b"ATATT3", b"ATBB", b"sgp_", b"lin_api_", b"npm_", b"pypi-Ag", b"rubygems_", b"dckr_pat_", b"hvs.", b"hvb.", b"dp.pt.",
-    b"pul-", b"tskey-", b"ops_eyJ", b"AGE-SECRET-KEY-", b"glsa_", b"glc_", b"NRAK-", b"sntryu_", b"sntrys_", b"sha256~", b"xoxb-", b"xoxp-", b"xoxe",
-    b"xapp-1-", b"hooks.slack.com", b"sk_live_", b"rk_live_", b"sk_test_", b"whsec_", b"sq0csp-", b"shpat_", b"shpss_", b"SG.", b"ntn_", b"figd_", b"PMAK-",
-    b"-----BEGIN ", b"r8_", b"csk-", b"fw_", b"tvly-", b"dapi", b"nfp_", b"sbp_", b"pscale_", b"EAAA", b"api_org_", b"eyJhbGciOi", b"cfat_", b"vcp_", b"fm2_",
-    b"fm1_", b"secret_", b"SK", b"sk-", b"key-", b"GR1348941", b"gloas-", b"glptt-", b"glft-", b"glimt-", b"glagent-", b"glsoat-", b"glffct-", b"lin_oauth_",
-    b"doo_v1_", b"dor_v1_", b"shpca_", b"shppa_", b"dckr_oat_", b"lsv2_sk_", b"AKCp", b"ABSK", b"cio", b"pat", b"https://", b"sk-admin-", b"ATCTT3", b"hvr.",
-)  # fmt: skip
+_PREFIXES: Final = tuple(
+    sorted({re.sub(rb"\\(.)", rb"\1", start) for row in FORMATS for start in row.starts if b"[" not in start and len(start) > 2})
+) + (b"-----BEGIN ", b"eyJhbGciOi", b"eyJ0eXAiOi", b"eyJraWQiOi", b"https://hooks.slack.com", b"https://discord")
 """Starts whose base64, hex and percent forms are looked for; short ones only where the encoding keeps them telling."""
 
 
@@ -132,14 +133,13 @@ def _base64_needles() -> dict[bytes, int]:
     """Return the base64 text of every start at the three alignments, whole characters only, with its alignment."""
     needles: dict[bytes, int] = {}
     for prefix in _PREFIXES:
-        if prefix == b"https://":
-            continue
         for shift in range(3):
             text = base64.b64encode(b"\0" * shift + prefix)
             first = (shift * 8 + 5) // 6
             last = (shift + len(prefix)) * 8 // 6
             needle = text[first:last]
-            if len(needle) >= 5:
+            # Fewer than four characters would stop the matcher at ordinary words.
+            if len(needle) >= 4:
                 needles.setdefault(needle, first)
     return needles
 
@@ -264,14 +264,16 @@ def _spare_markers(data: bytes, spans: list[Span]) -> list[Span]:
 
 def _rows(scanner: Scanner) -> list[tuple[Pattern, Handler]]:
     rows: list[tuple[Pattern, Handler]] = []
+    decoding, decode = _decoding_rows(scanner)
     for row in FORMATS:
         rule = _FormatRule(row)
+        rule.decode = decode
         for start in row.starts:
             width = _width(start)
             regex = start + row.cls + b"{%d}" % row.need
 
             def confirm(text: Text, end: int, depth: int, rule: _FormatRule = rule, width: int = width, need: int = row.need) -> list[Span]:
-                return rule.confirm(text, end - width - need, width)
+                return rule.confirm(text, end - width - need, width, depth)
 
             rows.append((Pattern(regex, _literals(start), True, False), confirm))
     for context in CONTEXTS:
@@ -286,8 +288,7 @@ def _rows(scanner: Scanner) -> list[tuple[Pattern, Handler]]:
             return commands.program(text, end, name)
 
         rows.append((Pattern(re.escape(program) + rb"(?:[ \t]|\\{0,7}[\"'],)", (program,), False, False), confirm_program))
-    rows += _decoding_rows(scanner)
-    return rows
+    return rows + decoding
 
 
 def _width(pattern: bytes) -> int:
@@ -321,7 +322,7 @@ def _token_region(data: bytes, end: int, most: int) -> tuple[int, int]:
     return low, stop.start() if stop else min(len(data), end + most)
 
 
-def _decoding_rows(scanner: Scanner) -> list[tuple[Pattern, Handler]]:
+def _decoding_rows(scanner: Scanner) -> tuple[list[tuple[Pattern, Handler]], Handler]:
     """Return the patterns behind which one layer of an encoding is undone, and what undoes it."""
     needles = _base64_needles()
 
@@ -329,12 +330,12 @@ def _decoding_rows(scanner: Scanner) -> list[tuple[Pattern, Handler]]:
         if depth >= DEPTH:
             return []
         data = text.data
-        for size in range(min(24, end), 4, -1):
+        for size in range(min(32, end), 3, -1):
             first = needles.get(data[end - size : end])
             if first is not None:
                 low = end - size - first
-                if low < 0:
-                    return []
+                if low < 0 or (size == 4 and first == 0 and not begins_token(data, low, b"+/_-")):
+                    continue
                 # back by whole groups, for what stands before the start (user:TOKEN)
                 while low >= 4 and end - low < 120 and _B64_GROUP.match(data, low - 4, low):
                     low -= 4
@@ -416,26 +417,38 @@ def _decoding_rows(scanner: Scanner) -> list[tuple[Pattern, Handler]]:
     b64_literals = sorted(needles)
     rows: list[tuple[Pattern, Handler]] = []
     rows.append((Pattern(b"|".join(re.escape(n) for n in b64_literals), tuple(n.lower() for n in b64_literals), False, False), base64_hit))
-    heads = sorted({p[:8] for p in _PREFIXES if len(p) >= 3 and p != b"https://"})
+    heads = sorted({p[:8] for p in _PREFIXES if len(p) >= 3})
     rows.append((Pattern(b"|".join(h.hex().encode() for h in heads), tuple(h.hex().encode() for h in heads), False, True), hex_hit))
     rows.append((Pattern(rb"(?:\\x[0-9a-f]{2}){8}|(?:\\[0-7]{3}){8}|(?:\\u00[2-7][0-9a-f]){4}", (b"\\x", b"\\0", b"\\1", b"\\u00"), False, True), escaped_hit))
     rows.append((Pattern(rb"[a-z0-9](?:\\u00(?:2[defb]|5f|3[ad]|[346][0-9a-f]|[57][0-9a])|\\x(?:2[def]|5f|3[ad])|\\055|\\137)[a-z0-9\\]", (b"\\u00", b"\\x", b"\\055", b"\\137"), False, True), escaped_hit))
-    percent_heads = sorted({p for p in _PREFIXES if re.search(rb"[_.\-]", p) and p != b"-----BEGIN "})
-    marks = {b"-": b"2d", b"_": b"5f", b".": b"2e"}
-
-    def percented(prefix: bytes) -> bytes:
-        position = re.search(rb"[_.\-]", prefix)
-        assert position is not None
-        return re.escape(prefix[: position.start()]) + rb"%" + marks[position.group()]
-
-    forms = sorted({percented(p) for p in percent_heads})
+    forms = sorted({form for prefix in _PREFIXES if prefix != b"-----BEGIN " for form in _percent_forms(prefix)})
     rows.append((Pattern(rb"(?:%[0-9a-f]{2}){8}|" + b"|".join(forms) + rb"|%3a%2f%2f|(?:passw|passwd|pwd|secret|token|api_?key|access_?key)[a-z0-9_.\-]{0,24}%3d|bearer%20|%25(?:2d|5f|2e)",
                          (b"%",), False, True), percent_hit))
     rows.append((Pattern(rb"\\040(?:by|-|\||ident|password|'|\\\")", (b"\\040",), False, True), libedit_hit))
     rows.append((Pattern(rb"(?:[\x20-\x7e]\x00){8}", (b"\0",), True, False), utf16_hit))
     rows.append((Pattern(rb"(?:\x00[\x20-\x7e]){8}", (b"\0",), True, False), utf16_hit))
-    rows.append((Pattern(rb"[a-z0-9_\-+/=%~.]{8}\\{0,3}[\"'](?:\.\.\.|\xe2\x80\xa6)", (b'"...', b"'...", b"\xe2\x80\xa6"), False, True), truncated_hit))
-    return rows
+    rows.append((Pattern(rb"[a-z0-9_\-+/=%~.$]{8}\\{0,3}[\"'](?:\.\.\.|\xe2\x80\xa6)", (b'"...', b"'...", b"\xe2\x80\xa6"), False, True), truncated_hit))
+
+    def continued(text: Text, end: int, depth: int) -> list[Span]:
+        if text.data[end : end + 1] == b"%":
+            low, high = _token_region(text.data, end, 8192)
+            return scanner.through(shadow.percent(text.data, low, high), depth)
+        low, high = _token_region(text.data, end, 8192)
+        return scanner.through(shadow.escapes(text.data, low, high), depth)
+
+    return rows, continued
+
+
+def _percent_forms(prefix: bytes) -> list[bytes]:
+    """Return how a start looks percent-encoded: reserved characters only, or the first of `-_.` too."""
+    forms = []
+    reserved = re.sub(rb"[^A-Za-z0-9_.\-]", lambda match: b"%%%02x" % match.group()[0], prefix)
+    if reserved != prefix:
+        forms.append(re.escape(reserved))
+    position = re.search(rb"[_.\-]", prefix)
+    if position is not None:
+        forms.append(re.escape(prefix[: position.start()]) + b"%%%02x" % position.group()[0])
+    return forms
 
 
 _B64_GROUP = re.compile(rb"[A-Za-z0-9+/_\-]{4}")
@@ -453,27 +466,28 @@ def _named_or_hidden(data: bytes, spans: list[Span]) -> list[Span]:
     return spans
 
 
-_STARTS = sorted({s for row in FORMATS if row.kind not in ("jwt", "crypt-hash", "keytab") for s in row.starts if b"[" not in s}, key=len, reverse=True)
+_STARTS = sorted({s for row in FORMATS if row.kind not in ("jwt", "keytab") for s in row.starts}, key=len, reverse=True)
 _ANY_START: list[re.Pattern[bytes]] = []
 
 
 def _truncated(data: bytes, end: int) -> list[Span]:
     """Confirm a key that strace cut: a known start and at least eight characters before `"...`."""
     if not _ANY_START:
-        _ANY_START.append(re.compile(rb"(?:" + b"|".join(_STARTS) + rb"|eyJ)(?=[A-Za-z0-9_\-+/=%~.]{8})"))
+        _ANY_START.append(re.compile(rb"(?:" + b"|".join(_STARTS) + rb"|eyJ)(?=[A-Za-z0-9_\-+/=%~.$]{8})"))
     stop = end - (3 if data[end - 1 : end] == b"." or data[end - 3 : end] == b"\xe2\x80\xa6" else 0)
     while stop > 0 and data[stop - 1] in b"\"'\\":
         stop -= 1
     low = max(0, stop - 2048)
     start = stop
-    while start > low and (48 <= data[start - 1] <= 57 or 65 <= data[start - 1] <= 90 or 97 <= data[start - 1] <= 122 or data[start - 1] in b"_-+/=%~."):
+    while start > low and (48 <= data[start - 1] <= 57 or 65 <= data[start - 1] <= 90 or 97 <= data[start - 1] <= 122 or data[start - 1] in b"_-+/=%~.$:,"):
         start -= 1
     for found in _ANY_START[0].finditer(data, start, stop):
         body = data[found.end() : stop]
-        if not begins_token(data, found.start(), b"_") or words.is_example(body) or words.wordiness(body) >= 0.5:
+        row = next((row for row in FORMATS if any(re.match(s, found.group()) for s in row.starts)), None)
+        begin = _grow(data, found.start(), row.grow) if row is not None and row.grow is not None else found.start()
+        if not begins_token(data, begin, b"_") or words.is_example(body) or words.is_name(body):
             continue
         if found.end() - found.start() < 4 and not words.looks_random(body, 8):
             continue
-        kind = next((row.kind for row in FORMATS if any(re.match(s, found.group()) for s in row.starts)), "secret-key")
-        return [Span(found.start(), stop, kind, False, True, True, data[found.start() : stop])]
+        return [Span(begin, stop, row.kind if row is not None else "secret-key", False, True, True, data[begin:stop])]
     return []

@@ -266,6 +266,20 @@ def wordiness(value: bytes) -> float:
     return total / len(value)
 
 
+def jumble(value: bytes) -> float:
+    """Return how often neighbours differ in class (digit, upper, lower, other), 0 to 1: 0.6 for random base62, 0.3 for words.
+
+    Names of things change case once a word; drawn characters change at every second place.
+    """
+    if len(value) < 2:
+        return 0.0
+    kinds = value.translate(_CLASS)
+    return sum(a != b for a, b in zip(kinds, kinds[1:], strict=False)) / (len(value) - 1)
+
+
+_CLASS = bytes(1 if 48 <= b <= 57 else 2 if 65 <= b <= 90 else 3 if 97 <= b <= 122 else 4 for b in range(256))
+
+
 def looks_random(value: bytes, least: int = 16) -> bool:
     """Say whether a value looks drawn at random: long, mixed, dense, and hardly any word in it.
 
@@ -287,4 +301,29 @@ def looks_random(value: bytes, least: int = 16) -> bool:
         return False
     if is_sequence(value):
         return False
+    if has_lower and has_upper and jumble(value) >= 0.42 and b"_" not in value:
+        return True
     return wordiness(value) < (0.45 if has_digit else 0.35)
+
+
+def is_name(body: bytes) -> bool:
+    """Say whether what follows a key's start is a name made of words: `sk-ant-some-words-here`, `npm_config_registry`."""
+    digits = sum(48 <= b <= 57 for b in body)
+    return digits <= 2 and (body.islower() or body.isupper() or jumble(body) < 0.3) and wordiness(body) >= 0.5
+
+
+def drawn(body: bytes, least: int) -> bool:
+    """Say whether a body behind a known start was drawn at random; the start is evidence already, so less is asked.
+
+    Args:
+        body: what follows the start.
+        least: the least length in bytes.
+    """
+    if len(body) < least or is_sequence(body):
+        return False
+    if looks_random(body, least):
+        return True
+    digits = sum(48 <= b <= 57 for b in body)
+    if digits >= 3 and jumble(body) >= 0.2 and wordiness(body) < 0.75:
+        return True
+    return jumble(body) >= 0.3 and not body.islower() and wordiness(body) < 0.8

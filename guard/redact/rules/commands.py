@@ -46,14 +46,14 @@ COMMANDS: Final[tuple[Command, ...]] = (
             ("curl -u bob https://h.example", "curl -u $USER:$PASS https://h.example")),
     Command("password", (b"http", b"https"), _ANY + _IN + rb"(?:-a|--auth)(?:" + _SEP + rb"|=)", b":", ("http -a bob:<pw> https://h.example",)),
     Command("password", (b"mysql", b"mysqldump", b"mariadb", b"mysqladmin", b"mysqlimport", b"mysqlshow", b"mariadb-dump", b"mysqlcheck"),
-            _ANY + _IN + rb"-p(?=[^\s\"',])", WHOLE, ("mysql -u root -p<pw> db", "mysqldump -p'<pw>' db", "mariadb -u bob -p<pw>"),
+            _ANY + _IN + rb"-p(?=[^\s\"',]|[\"'][^,\s\"'\]])", WHOLE, ("mysql -u root -p<pw> db", "mysqldump -p'<pw>' db", "mariadb -u bob -p<pw>"),
             ("mysql -u root -p db", "mysql -u root -p")),
     Command("password", (b"sshpass",), _ANY + _IN + rb"-p" + _SEP + rb"?", WHOLE, ("sshpass -p <pw> ssh host", "sshpass -p'<pw>' ssh h"),
             ("sshpass -f file ssh host", "sshpass -e ssh host")),
     Command("password", (b"openssl", b"easyrsa", b"signtool", b"keytool"), rb"[^\n|;]{0,400}?\bpass:", WHOLE, ("openssl rsa -in k.pem -passin pass:<pw>",),
             ("openssl rsa -passin env:PW", "openssl rsa -passin file:/etc/pw")),
     Command("password", (b"openssl",), rb"[^\n|;]{0,200}?\benc\b" + _ANY + _IN + rb"(?:-k|-K)" + _SEP, WHOLE, ("openssl enc -aes-256-cbc -k <pw> -in f",)),
-    Command("password", (b"7z", b"7za", b"7zr", b"7zz", b"rar", b"unrar", b"unar"), _ANY + _IN + rb"-h?p(?:" + _SEP + rb"(?=unar))?(?=[^\s\"',-])", WHOLE,
+    Command("password", (b"7z", b"7za", b"7zr", b"7zz", b"rar", b"unrar", b"unar"), _ANY + _IN + rb"-h?p(?=[^\s\"',-]|[\"'][^,\s\"'\]])", WHOLE,
             ("7z a -p<pw> out.7z dir", "rar a -hp<pw> out.rar dir"), ("7z a out.7z dir",)),
     Command("password", (b"zip", b"unzip", b"zipcloak"), _ANY + _IN + rb"-[a-zA-Z]{0,4}P" + _SEP + rb"?", WHOLE, ("unzip -P <pw> a.zip", "zip -r -P <pw> a.zip d")),
     Command("password", (b"ldapsearch", b"ldapmodify", b"ldapadd", b"ldapwhoami", b"ldappasswd", b"ldapdelete", b"ldapmodrdn", b"ldapcompare"),
@@ -70,9 +70,10 @@ COMMANDS: Final[tuple[Command, ...]] = (
     Command("password", (b"ipmitool", b"ipmipower", b"bmc-info", b"sqlcmd", b"bcp", b"tsql", b"isql", b"osql", b"mosquitto_pub", b"mosquitto_sub",
                          b"ipmi-power", b"ncat", b"crowbar", b"fastboot"), _ANY + _IN + rb"-P" + _SEP + rb"?(?=[^\s\"',-])", WHOLE,
             ("ipmitool -H h -U root -P <pw> power status", "sqlcmd -S h -U sa -P <pw>")),
-    Command("password", (b"htpasswd",), _SEP + rb"(?:-[a-zA-Z]{1,8}" + _SEP + rb"){0,4}?-[a-zA-Z]{0,6}b[a-zA-Z]{0,6}" + _SEP + rb"(?:-[a-zA-Z]{1,4}" + _SEP
-            + rb"){0,3}(?:[^\s\"']{1,200}" + _SEP + rb"){1,2}(?=[^\s]{1,200}(?:\s|\\|[\"']|\Z))", WHOLE,
-            ("htpasswd -b /etc/htpasswd bob <pw>", "htpasswd -cbB f bob <pw>", "htpasswd -nb bob <pw>")),
+    Command("password", (b"htpasswd",), _SEP + rb"(?:-[a-zA-Z]{1,8}" + _SEP + rb"){0,4}?-(?=[a-zA-Z]{0,6}b)[a-mo-zA-Z]{1,7}" + _SEP + rb"(?:-[a-zA-Z]{1,4}" + _SEP
+            + rb"){0,3}(?:[^\s\"']{1,200}" + _SEP + rb"){2}(?=[^\s])", WHOLE, ("htpasswd -b /etc/htpasswd bob <pw>", "htpasswd -cbB f bob <pw>")),
+    Command("password", (b"htpasswd",), _SEP + rb"(?:-[a-zA-Z]{1,8}" + _SEP + rb"){0,4}?-(?=[a-zA-Z]{0,6}n)(?=[a-zA-Z]{0,6}b)[a-zA-Z]{1,7}" + _SEP + rb"(?:-[a-zA-Z]{1,4}" + _SEP
+            + rb"){0,3}[^\s\"']{1,200}" + _SEP + rb"(?=[^\s])", WHOLE, ("htpasswd -nb bob <pw>", "htpasswd -nbB bob <pw>")),
     Command("password", (b"redis-cli", b"valkey-cli", b"keydb-cli"), _ANY + _IN + rb"-a" + _SEP, WHOLE, ("redis-cli -h h -a <pw> ping",)),
     Command("password", (b"mongo", b"mongosh", b"mongodump", b"mongorestore", b"mongoimport", b"mongoexport", b"mongostat", b"clickhouse-client", b"influx",
                          b"cqlsh", b"rdesktop", b"lftp", b"ncftpput", b"ncftpget", b"snmpget", b"impacket", b"nxc", b"crackmapexec", b"evil-winrm", b"usermod",
@@ -225,7 +226,7 @@ def here_string(text: Text, end: int) -> list[Span]:
     """Confirm `kinit bob <<< X` and `sudo -S cmd <<< X`; `end` is behind `<<<`."""
     data = text.data
     begin = max(text.line(end)[0], end - 200)
-    if not re.search(rb"(?:^|[\s;|&\"'(])" + _CONSUMERS, data[begin : end - 3]):
+    if not re.search(rb"(?:^|[\s;|&\"'(+\-])" + _CONSUMERS, data[begin : end - 3]):
         return []
     pos = end
     limit = text.command_end(end)

@@ -77,6 +77,8 @@ def password_like(value: bytes, style: str, quoted: bool) -> bool:
     kinds = classes(value)
     if b" " in value or b"\t" in value:
         return quoted and _phrase(value)
+    if kinds >= 3 and len(value) >= 8 and words.jumble(value) >= 0.4 and value.isalnum():
+        return True
     if not quoted:
         if words.is_expression(value) or _DOTTED.match(value) or _PATHLIKE.match(value):
             return False
@@ -740,9 +742,11 @@ def pgpass(text: Text, end: int) -> list[Span]:
     line_start, line_end = text.line(end)
     begin = max(line_start, end - 240)
     for at in range(end - 2, begin - 1, -1):
-        if data[at] in b" \t\"'`\0" or (data[at] == 0x6E and at > 0 and data[at - 1] == 0x5C):
+        if data[at] in b" \t\"'`\0;" or (data[at] == 0x6E and at > 0 and data[at - 1] == 0x5C):
             begin = at + 1
             break
+    if begin == line_start and data[begin : begin + 1] in b"+-":
+        begin += 1
     found = _PGPASS.match(data, begin, end)
     if found is None or found.end() != end - 1:
         return []

@@ -158,7 +158,7 @@ FORMATS: Final[tuple[Format, ...]] = (
        grow=(B62, 60), least=20),
     # Clouds
     _f("aws-access-key-id", "AKIA ASIA ABIA ACCA", rb"[A-Z0-9]{16}(?![A-Za-z0-9])", "AKIA<b32:16> ASIA<b32:16> ABIA<b32:16> ACCA<b32:16>",
-       strict=rb"A[KSBC][IC]A[A-Z2-7]{16}", cls=rb"[A-Z0-9]", advice=_CLOUD,
+       strict=rb"A[KSBC][IC]A[A-Z2-7]{16}", cls=rb"[A-Z0-9]", advice=_CLOUD, gate="plain",
        leaves=("AKIA" + "IOSFODNN7" + "EXAMPLE",)),
     _f("aws-bedrock-key", "ABSK", rb"[A-Za-z0-9+/]{60,300}={0,2}", "ABSK<bedrock>", cls=B64, need=24, least=60, advice=_CLOUD, gate="random"),
     _f("aws-session-token", "IQoJb3JpZ2lu FwoGZXIvYXdz", rb"[A-Za-z0-9+/%]{40,4000}={0,2}",
@@ -192,7 +192,7 @@ FORMATS: Final[tuple[Format, ...]] = (
     _f("tencent-key-id", "AKID", rb"[A-Za-z0-9]{32,40}", "AKID<b62:32>", strict=rb".{36,}", cls=B62, need=16, advice=_CLOUD, gate="random"),
     _f("heroku-token", "HRKU-", rb"[A-Za-z0-9_\-]{20,100}", "HRKU-<uuid> HRKU-AA<u64:58>", strict=rb".{30,}", advice=_CLOUD),
     _f("dropbox-token", "sl.", rb"(?:u\.)?[A-Za-z0-9_\-]{60,2000}", "sl.<u64:130> sl.u.<u64:300>", strict=rb".{100,}", need=24, least=60,
-       gate="random"),
+       cls=rb"[A-Za-z0-9_\-.]", gate="random"),
     # Forges and packages
     _f("github-app-token", "ghs_", rb"[0-9]{3,12}_eyJ[A-Za-z0-9_\-]{8,2000}(?:\.[A-Za-z0-9_\-]{1,4000}){0,2}",
        "ghs_<dig:7>_<jwt>", strict=rb".{60,}", advice=_FORGE, need=3, cls=rb"[0-9]", gate="none"),
@@ -239,7 +239,7 @@ FORMATS: Final[tuple[Format, ...]] = (
        cls=B62, advice=_PRIVATE),
     _f("grafana-token", "glsa_", rb"[A-Za-z0-9]{8,64}(?:_[0-9a-fA-F]{8})?", "glsa_<grafana>", strict=rb"glsa_[A-Za-z0-9]{32}_[0-9a-fA-F]{8}", cls=B62),
     _f("grafana-cloud-token", "glc_", rb"[A-Za-z0-9+/_\-]{30,600}={0,2}", "glc_eyJvIjoi<b64:120>", cls=B64, strict=rb".{50,}", least=30, gate="random"),
-    _f("newrelic-key", "NRAK- NRAL- NRRA- NRII- NRIQ-", rb"[A-Za-z0-9_\-]{20,60}", "NRAK-<UP36:27>", strict=rb".{32,}", least=20, gate="random"),
+    _f("newrelic-key", "NRAK- NRAL- NRRA- NRII- NRIQ-", rb"[A-Za-z0-9_\-]{20,60}", "NRAK-<UP36:27>", strict=rb".{32,}", least=20, gate="plain"),
     _f("sentry-token", "sntryu_ sntrys_ sntrya_", rb"[A-Za-z0-9+/=_\-]{8,600}", "sntryu_<hex:64> sntrys_eyJ<b64:150>_<b62:43>", strict=rb".{60,}", cls=B64),
     _f("openshift-token", "sha256~", rb"[A-Za-z0-9_\-]{20,60}", "sha256~<u64:43>", strict=rb".{50,}"),
     _f("buildkite-token", "bkua_ bkrt_ bkct_", rb"[0-9a-f]{20,100}", "bkua_<hex:40>", cls=HEX),
@@ -250,7 +250,7 @@ FORMATS: Final[tuple[Format, ...]] = (
     _f("munge-credential", "MUNGE:", rb"[A-Za-z0-9+/=]{20,3000}:?", "MUNGE:<b64:120>:", cls=B64, gate="random",
        advice="a credential lives five minutes; nothing to rotate unless munge.key itself was seen"),
     # Messages, payments, tools
-    _f("slack-token", "xoxb- xoxp- xoxa- xoxe- xoxe.xoxp- xoxe.xoxb- xoxo- xoxr- xoxs- xoxc- xoxd-", rb"[A-Za-z0-9%+/=\-]{8,400}",
+    _f("slack-token", "xoxe.xoxp- xoxe.xoxb- xoxb- xoxp- xoxa- xoxe- xoxo- xoxr- xoxs- xoxc- xoxd-", rb"[A-Za-z0-9%+/=\-]{8,400}",
        "xoxb-<dig:12>-<dig:12>-<b62:24> xoxp-<dig:12>-<dig:12>-<dig:12>-<hex:32> xoxa-2-<dig:12>-<dig:12>-<dig:12>-<hex:32> xoxe-1-<b62:140> "
        "xoxe.xoxp-1-<b62:160> xoxr-<dig:12>-<b62:24> xoxs-<dig:12>-<dig:12>-<dig:12>-<hex:10> xoxo-<dig:12>-<dig:12>-<b62:24>",
        strict=rb".{24,}"),
