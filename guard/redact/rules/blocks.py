@@ -15,7 +15,7 @@ BEGIN = re.compile(rb"-----BEGIN (?:[A-Z0-9]{2,12} ){0,4}PRIVATE KEY(?: BLOCK)?-
 _END = re.compile(rb"-----END (?:[A-Z0-9]{2,12} ){0,4}PRIVATE KEY(?: BLOCK)?-----|---- END SSH2 ENCRYPTED PRIVATE KEY ----")
 # What a PEM body is made of, escapes of line ends and prefixes of diffs, quotes and comments included.
 _BODY = re.compile(
-    rb"(?:[A-Za-z0-9+/=\s]|\\{1,8}(?:[nrt/]|u000[aAdD]|x0[aAdD]|012|015)|[\"',>#|*+\-;.:$%&]{1,3}|\x1b\[[0-9;?]{0,12}[A-Za-z]|(?:Proc-Type|DEK-Info|Version|Comment|Charset|Hash|MessageID)[:= ][^\n\\]{0,120})+"
+    rb"(?:[A-Za-z0-9+/=\s]|\\{1,8}(?:[nrt/]|u000[aAdD]|x0[aAdD]|012|015)|\\{0,7}[\"'][ \t,+.\\]{0,4}(?:\\?\n[ \t]{0,40})?\\{0,7}[\"']|[>#|*+\-:]{1,3}|\x1b\[[0-9;?]{0,12}[A-Za-z]|(?:Proc-Type|DEK-Info|Version|Comment|Charset|Hash|MessageID)[:= ][^\n\\]{0,120})+"
 )
 _LINE_BODY = re.compile(rb"[A-Za-z0-9+/]{16,}={0,2}|(?:Proc-Type|DEK-Info|Version|Comment)[: ]|\A[\s>#|*+\-\"',;]*\Z|[A-Za-z0-9+/]{2,}={0,2}[\"',;\\]*\s*\Z")
 _PUTTY_PRIVATE = re.compile(rb"Private-Lines: (\d{1,3})")
@@ -36,6 +36,9 @@ def extent(data: bytes, start: int) -> tuple[int, bool, bool]:
         return start, False, False
     if header.group()[:5] == b"PuTTY":
         return _putty_extent(data, start, limit)
+    if head_end >= 0 and data[header.end() : head_end].strip(b"\\rn\r\"' ,+;"):
+        # Escaped, all on this line: what stands on the next belongs to somebody else.
+        limit = head_end
     end = _END.search(data, header.end(), limit)
     body_limit = end.start() if end else limit
     again = data.find(b"-----BEGIN", header.end(), body_limit)
@@ -153,3 +156,32 @@ def encoded_block(text: Text, end: int) -> list[Span]:
     while (more := re.compile(rb"\r?\n[ \t]{0,12}[A-Za-z0-9+/=]{4,80}(?=\r?\n|\Z)").match(data, stop, min(stop + 128, len(data)))) and stop - start < BLOCK:
         stop = more.end()
     return [Span(start, stop, "private-key", True, False, True, re.sub(rb"\s", b"", data[start:stop]))]
+
+
+def open_extent(data: bytes, upto: int) -> tuple[int, bool, bool]:
+    """Return `extent` for the first key block in `data`, of which only `upto` bytes are complete lines.
+
+    For the stream: the third value says whether the block is still open at the end of what is there.
+    """
+    found = BEGIN.search(data)
+    if found is None:
+        at = data.find(b"LS0tLS1")
+        if at < 0:
+            return 0, False, False
+        # base64 wrapped over lines: open while whole lines of base64 follow
+        tail = data[at:upto]
+        return upto, False, re.fullmatch(rb"(?:[A-Za-z0-9+/=]{1,80}\r?\n[ \t]{0,12})+", tail) is not None
+    return extent(data[:upto], found.start())
+
+
+def body_end(data: bytes, start: int, limit: int) -> int:
+    """Return where a key's body that goes on at `start` ends, its last line included; `start` when none does."""
+    end = _END.search(data, start, limit)
+    if end is not None and _BODY.fullmatch(data, start, end.start()) is not None:
+        return end.end()
+    found = _BODY.match(data, start, limit)
+    if found is None:
+        return start
+    stop = found.end()
+    tail = data.find(b"-----", stop, limit)
+    return limit if stop == limit or tail == stop else stop

@@ -1,0 +1,247 @@
+"""strace: one key over several `write` or `read` calls of a descriptor.
+
+A string that ends inside a token behind a known start, or inside a secret's value, leaves a note for its process and
+descriptor; the first token of the next call there is the rest. Notes look forward only, so chunks change nothing.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final, NamedTuple
+
+from guard.redact import shadow, words
+from guard.redact.engine import SMALL, Engine, Pattern, PlainEngine, best_engine
+from guard.redact.rules import blocks
+from guard.redact.rules.formats import FORMATS
+from guard.redact.scan import Scanner
+from guard.redact.spans import Span
+
+_NAMES = rb"write|read|send|sendto|recv|recvfrom|pwrite64|pread64"
+_CALL = re.compile(
+    rb"^(?:\[pid +(\d+)\] |(\d+) +)?(?:\d[\d:.]* +)?(?:\(\+ *[\d.]+\) )?"
+    rb"(?:(" + _NAMES + rb")\((\d+)(?:<[^>\n]{0,200}>)?, \"|<\.\.\. (" + _NAMES + rb") resumed>(?:, )?\")",
+    re.MULTILINE,
+)
+_STRING_END = re.compile(rb'(?:[^"\\\n]|\\.)*"')
+_TOKEN: Final = rb"[A-Za-z0-9_\-+/=.~%]"
+_HEAD = re.compile(rb"[A-Za-z0-9_\-+/=.~%:]{1,4096}")
+_VALUE_HEAD = re.compile(rb"[^\s\"'\\&;|<>]{1,256}")
+_VECTOR = re.compile(rb'"(?:\.\.\.)?, iov_len=\d+\}, \{iov_base="')
+_LINES: Final = 400
+"""A note is forgotten after so many lines."""
+
+
+def _starts() -> dict[bytes, str]:
+    out: dict[bytes, str] = {}
+    for row in FORMATS:
+        for start in row.starts:
+            if b"[" not in start and row.kind not in ("crypt-hash", "azure-client-secret", "azure-storage-key", "google-refresh-token"):
+                out.setdefault(re.sub(rb"\\(.)", rb"\1", start), row.kind)
+    return out
+
+
+KINDS = _starts()
+STARTS = sorted(KINDS, key=len, reverse=True)
+_ANY = b"|".join(re.escape(start) for start in STARTS)
+_CUTS = b"|".join(re.escape(cut) for cut in sorted({s[:n] for s in KINDS if len(s) > 3 for n in range(2, len(s))}, key=len, reverse=True))
+_BEHEADED = b"|".join(re.escape(s[1:]) for s in STARTS if len(s) > 3)
+TAIL = re.compile(rb"(?<![A-Za-z0-9])(" + _ANY + rb")" + _TOKEN + rb"{0,400}\Z")
+_CUT = re.compile(rb"(?<![A-Za-z0-9])(?:" + _CUTS + rb")\Z")
+_NAME = rb"(?:passw(?:or)?d|passphrase|secret|token|api[_-]?key|access[_-]?key|bearer|basic)[a-z_]{0,12}(?:\\{0,3}[\"'])?[ \t]{0,2}[=: ][ \t]{0,2}(?:\\{0,3}[\"'])?"
+_NAME_TAIL = re.compile(rb"(?i)" + _NAME + rb"([^\s\"'\\]{0,200})\Z")
+_END = rb'\"(?:\.\.\.)?(?:, [0-9]| <)'
+_PATTERNS: Final = (
+    Pattern(rb"[^A-Za-z0-9](?:" + _ANY + rb")" + _TOKEN + rb"*" + _END, (b'"',), False, False),
+    Pattern(rb"[^A-Za-z0-9](?:" + _CUTS + rb")" + _END, (b'"',), False, False),
+    Pattern(_NAME + rb"[^\s\"'\\]{0,200}" + _END, (b"passw", b"secret", b"token", b"key", b"bearer", b"basic", b"passphrase"), False, True),
+    Pattern(rb"(?:" + _NAMES + rb")\([0-9]+, \"(?:" + _BEHEADED + rb")[A-Za-z0-9_\-]{8}", (b'"',), False, False),
+    Pattern(rb"PRIVATE KEY(?: BLOCK)?-----", (b"private key",), False, False),
+)
+
+
+_FIRST: Final[dict[bytes, tuple[bytes, ...]]] = {
+    pair: tuple(sorted({s[:1] for s in KINDS if len(s) > 3 and s[1:3] == pair})) for pair in {s[1:3] for s in KINDS if len(s) > 3}
+}
+
+
+class _Note(NamedTuple):
+    """What a call left open: the kind of key, the characters so far, and the line at which the note is forgotten."""
+
+    kind: str
+    text: bytes
+    whole: bool
+    expires: int
+
+
+class Calls:
+    """Follows descriptors over calls; one a stream.
+
+    Args:
+        scanner: judges a fragment together with what came before it.
+    """
+
+    def __init__(self, scanner: Scanner) -> None:
+        self._scanner = scanner
+        self._plain = PlainEngine(_PATTERNS)
+        self._fast: Engine | None = None
+        self._notes: dict[tuple[bytes, bytes, bytes], _Note] = {}
+        self._line = 0
+
+    def _hits(self, data: bytes) -> list[tuple[int, int]]:
+        if self._fast is None:
+            if len(data) < SMALL:
+                return self._plain.scan(data)
+            self._fast = best_engine(_PATTERNS)
+        return self._fast.scan(data)
+
+    def spans(self, data: bytes, since: int) -> list[Span]:
+        """Return fragments at a call's end and what continues them, behind `since`."""
+        found: list[Span] = []
+        if b"iov_base" in data:
+            found += self._vectors(data, since)
+        if not self._notes and b"write" not in data and b"read" not in data and b"send" not in data and b"recv" not in data:
+            self._line += data.count(b"\n", since)
+            return found
+        ends = [end for end, _number in self._hits(data) if end > since]
+        if not ends and not self._notes:
+            self._line += data.count(b"\n", since)
+            return found
+        counted, line = since, self._line
+        pos = since
+        index = 0
+        while True:
+            if not self._notes:
+                while index < len(ends) and ends[index] <= pos:
+                    index += 1
+                if index == len(ends):
+                    break
+                pos = max(pos, data.rfind(b"\n", 0, ends[index]) + 1)
+            call = _CALL.search(data, pos)
+            if call is None:
+                break
+            line += data.count(b"\n", counted, call.start())
+            counted = call.start()
+            found += self._call(data, call, line)
+            pos = max(call.end(), pos + 1)
+            for key in [key for key, note in self._notes.items() if note.expires < line]:
+                del self._notes[key]
+        self._line += data.count(b"\n", since)
+        return found
+
+    def _call(self, data: bytes, call: re.Match[bytes], line: int) -> list[Span]:
+        pid = call.group(1) or call.group(2) or b""
+        name = call.group(3) or call.group(5)
+        way = b"r" if name[:1] == b"r" or name[:3] == b"pre" else b"w"
+        start = call.end()
+        closing = _STRING_END.match(data, start, min(len(data), start + 1048576))
+        if closing is None:
+            return []
+        end = closing.end() - 1
+        if call.group(4) is not None:
+            key = (pid, call.group(4), way)
+        else:
+            key = next((k for k in self._notes if k[0] == pid and k[2] == way), (pid, b"", way))
+        spans: list[Span] = []
+        note = self._notes.pop(key, None)
+        if note is not None:
+            rest, open_end = self._continue(data, start, end, note)
+            if rest is not None:
+                spans.append(rest)
+            if open_end:
+                text = note.text + data[start:end]
+                self._notes[key] = note._replace(text=text[-4096:], expires=line + _LINES)
+                return spans
+            if rest is not None:
+                start = rest.end
+        elif (head := _HEAD.match(data, start, end)) is not None and head.end() - start >= 12:
+            # All but a start's first character may stand here; that one ended the call before.
+            for first in _FIRST.get(data[start : start + 2], ()):
+                if any(s.named and s.start == 0 for s in self._scanner.find(first + head.group())):
+                    spans.append(Span(start, head.end(), "secret-key", False, True, True, head.group()))
+                    break
+        opened = self._open(data, start, end, line)
+        if opened is not None:
+            fragment, note = opened
+            if fragment is not None:
+                spans.append(fragment)
+            self._notes[key] = note
+        return spans
+
+    def _continue(self, data: bytes, start: int, end: int, note: _Note) -> tuple[Span | None, bool]:
+        """Return the rest of a noted secret at a string's start, and whether the string's end leaves it open again."""
+        if note.kind == "private-key":
+            stop = blocks.body_end(data, start, end)
+            if stop <= start:
+                return None, False
+            return Span(start, stop, note.kind, False, True, True, data[start:stop]), stop >= end and b"-----END" not in data[start:stop]
+        if note.kind == "password":
+            head = _VALUE_HEAD.match(data, start, end)
+        else:
+            head = _HEAD.match(data, start, end)
+        if head is None:
+            return None, False
+        stop = head.end()
+        rest = data[start:stop]
+        if note.whole and not words.drawn(rest, 8):
+            return None, False
+        if note.kind == "":
+            # Only the start itself was cut: the two parts together must be a key.
+            together = note.text + rest
+            if not any(s.named and s.start < len(note.text) for s in self._scanner.find(together)):
+                return None, stop == end and len(together) < 64
+            return Span(start, stop, "secret-key", False, True, True, together), stop == end
+        if note.kind != "password" and not re.search(rb"[A-Za-z0-9]", rest):
+            return None, False
+        return Span(start, stop, note.kind, False, True, True, rest), stop == end
+
+    def _open(self, data: bytes, start: int, end: int, line: int) -> tuple[Span | None, _Note] | None:
+        """Return what a string leaves open at its end: the fragment to be redacted now, and the note."""
+        low = max(start, end - 600)
+        header = None
+        for header in blocks.BEGIN.finditer(data, start, end):
+            pass
+        if header is not None and header.group()[:5] != b"PuTTY" and data.find(b"-----END", header.end(), end) < 0:
+            return Span(header.start(), end, "private-key", False, True, True, data[header.start() : end]), _Note("private-key", b"", False, line + _LINES)
+        tail = TAIL.search(data, low, end)
+        if tail is not None:
+            text = tail.group()
+            row_start = tail.group(1)
+            body = text[len(row_start) :]
+            whole = any(s.named and s.incident and not s.partial for s in self._scanner.find(text))
+            kind = KINDS.get(row_start, "secret-key")
+            if not body or (len(row_start) > 3 and not words.is_name(body)) or (len(body) >= 4 and words.drawn(body, 4)):
+                note = _Note(kind, text, whole, line + _LINES)
+                return (Span(tail.start(), end, kind, False, True, True, text) if len(text) > 4 and not whole else None), note
+            if len(body) < 4:
+                return None, _Note("", text, False, line + _LINES)
+            return None
+        named = _NAME_TAIL.search(data, low, end)
+        if named is not None and named.group(1) and not words.is_reference(named.group(1)) and not words.is_expression(named.group(1)):
+            value = named.group(1)
+            if not words.is_placeholder(value) or len(value) < 3:
+                return (
+                    Span(named.start(1), end, "password", False, True, False, value) if len(value) > 2 else None,
+                    _Note("password", value, len(value) >= 20, line + _LINES),
+                )
+        cut = _CUT.search(data, low, end)
+        if cut is not None:
+            return None, _Note("", cut.group(), False, line + _LINES)
+        return None
+
+    def _vectors(self, data: bytes, since: int) -> list[Span]:
+        """Return the parts of keys that lie over two buffers of one `writev`."""
+        joined = shadow.make(data, 0, len(data), _VECTOR, lambda _match: b"")
+        if len(joined.data) == len(data):
+            return []
+        out: list[Span] = []
+        for span in self._scanner.find(joined.data, 0, 1):
+            low, high = joined.raw(span.start, span.end)
+            if not span.named or high <= since:
+                continue
+            pos = low
+            for gap in _VECTOR.finditer(data, low, high):
+                out.append(span._replace(start=pos, end=gap.start(), partial=True, incident=False))
+                pos = gap.end()
+            if pos > low:
+                out.append(span._replace(start=pos, end=high, partial=True, incident=False))
+        return out
