@@ -10,12 +10,9 @@ contain: a vector matcher reports ends, and starts would cost a factor of four.
 
 from __future__ import annotations
 
-import hashlib
 import os
 import re
-import subprocess
 import sys
-import tempfile
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any, Final, NamedTuple, Protocol
@@ -137,6 +134,8 @@ class HyperscanEngine:
 def _cache_path(patterns: Sequence[Pattern], cache: str | None, version: str) -> str | None:
     if cache is None:
         return None
+    import hashlib
+
     digest = hashlib.sha256(repr((patterns, version, _cpu_features())).encode()).hexdigest()[:32]
     return os.path.join(cache, f"rules-{digest}.hsdb")
 
@@ -152,6 +151,8 @@ def _cpu_features() -> str:
 
 def _store(path: str, database: bytes) -> None:
     """Keep a compiled database beside the others; a cache that cannot be written costs 80 ms a start and no more."""
+    import tempfile
+
     folder = os.path.dirname(path)
     try:
         os.makedirs(folder, mode=0o700, exist_ok=True)
@@ -175,6 +176,8 @@ def cache_folder() -> str | None:
 @lru_cache(maxsize=1)
 def hyperscan_runs() -> bool:
     """Try hyperscan in a throw-away process: Vectorscan has ended in SIGILL on old CPUs (VectorCamp/vectorscan#213)."""
+    import subprocess
+
     program = (
         "import hyperscan as h;d=h.Database(mode=h.HS_MODE_BLOCK);"
         "d.compile(expressions=[b'a{3}b'],ids=[0],elements=1,flags=[0]);d.scan(b'xaaab'*99,match_event_handler=lambda*a:None)"

@@ -10,7 +10,6 @@ import fcntl
 import os
 import stat
 import sys
-import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import TracebackType
@@ -64,6 +63,8 @@ class Output:
         except FileNotFoundError:
             regular = True
         if regular:
+            import tempfile
+
             folder = os.path.dirname(self._path) or "."
             handle, self._temporary = tempfile.mkstemp(dir=folder, prefix=".guard-")
             self._file: IO[bytes] = os.fdopen(handle, "wb", buffering=0)
@@ -166,6 +167,8 @@ def network(path: str) -> bool:
 
 def _replace(path: str, scanner: Scanner, marks: Marks, carrier: str, observe: Callable[[Sighting], None] | None) -> int:
     """Rewrite a closed file through a temporary one; mode, owner, times and extended attributes are kept."""
+    import tempfile
+
     folder = os.path.dirname(path)
     count = 0
 

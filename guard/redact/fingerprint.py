@@ -6,7 +6,6 @@ key serves, and what it makes is marked local: only fingerprints of one `key_id`
 
 from __future__ import annotations
 
-import hashlib
 import hmac
 import os
 import re
@@ -35,7 +34,7 @@ class Key(NamedTuple):
 
     def of(self, value: bytes) -> str:
         """Return the fingerprint of a canonical secret as 64 hex digits."""
-        return hmac.new(self.secret, value, hashlib.sha256).hexdigest()
+        return hmac.digest(self.secret, value, "sha256").hex()
 
 
 def bits(value: bytes) -> float:
@@ -95,7 +94,7 @@ def user_path() -> str:
 
 def key_id(secret: bytes, scope: str) -> str:
     """Return a key's public name: twelve digits that say nothing about it."""
-    return f"{scope}-{hmac.new(secret, b'guard key id', hashlib.sha256).hexdigest()[:12]}"
+    return f"{scope}-{hmac.digest(secret, b'guard key id', 'sha256').hex()[:12]}"
 
 
 def parse(text: str, scope: str) -> list[Key]:

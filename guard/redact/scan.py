@@ -5,12 +5,13 @@
 
 from __future__ import annotations
 
-import base64
+import binascii
 import re
 import time
 from collections.abc import Callable, Sequence
 from typing import Final
 
+from guard.redact.lazy import Lazy
 from guard.redact import shadow, words
 from guard.redact.engine import SMALL, Engine, Pattern, PlainEngine, best_engine
 from guard.redact.rules import commands, contexts
@@ -27,11 +28,14 @@ BUDGET: Final = 4.0
 
 Handler = Callable[[Text, int, int], "list[Span]"]
 
-_TRUNCATED = re.compile(rb"\\{0,3}[\"']?(?:\.\.\.|\xe2\x80\xa6)")
-_TOKEN_TAIL = re.compile(rb"[A-Za-z0-9_\-+/.=~%]{8,4096}")
+_TRUNCATED = Lazy(rb"\\{0,3}[\"']?(?:\.\.\.|\xe2\x80\xa6)")
+_TOKEN_TAIL = Lazy(rb"[A-Za-z0-9_\-+/.=~%]{8,4096}")
 
 
-_CONTINUES = re.compile(rb"%[2-7][0-9a-fA-F]|\\u00[2-7]|\\x[2-7]")
+_CONTINUES = Lazy(rb"%[2-7][0-9a-fA-F]|\\u00[2-7]|\\x[2-7]")
+
+
+_ENCODED_RUN = Lazy(rb"[A-Za-z0-9_\-+/=.~$]{4,}%(?:2[bBfF4]|3[aAdD]|7[eE])")
 
 
 class _FormatRule:
@@ -56,6 +60,8 @@ class _FormatRule:
             self._strict = re.compile(row.strict, re.DOTALL)
         found = self._regex.match(data, anchor)
         if found is None:
+            if self.decode is not None and depth < DEPTH and _ENCODED_RUN.match(data, anchor, anchor + 4096):
+                return self.decode(text, anchor + start_length, depth)
             return []
         end = found.end()
         body = found.group("body")
@@ -106,7 +112,7 @@ def _grow(data: bytes, anchor: int, grow: tuple[bytes, int]) -> int:
     return start
 
 
-_SCHEME = re.compile(rb"https?:\\?/\\?/(?:[A-Za-z0-9.\-]{0,80})\Z")
+_SCHEME = Lazy(rb"https?:\\?/\\?/(?:[A-Za-z0-9.\-]{0,80})\Z")
 
 
 def _whole_address(data: bytes, start: int, end: int) -> tuple[int, bytes]:
@@ -134,7 +140,7 @@ def _base64_needles() -> dict[bytes, int]:
     needles: dict[bytes, int] = {}
     for prefix in _PREFIXES:
         for shift in range(3):
-            text = base64.b64encode(b"\0" * shift + prefix)
+            text = binascii.b2a_base64(b"\0" * shift + prefix, newline=False)
             first = (shift * 8 + 5) // 6
             last = (shift + len(prefix)) * 8 // 6
             needle = text[first:last]
@@ -144,8 +150,8 @@ def _base64_needles() -> dict[bytes, int]:
     return needles
 
 
-_B64_RUN = re.compile(rb"[A-Za-z0-9+/_\-]{12,65536}={0,2}")
-_HEX_RUN = re.compile(rb"(?:[0-9a-fA-F]{2}){8,32768}")
+_B64_RUN = Lazy(rb"[A-Za-z0-9+/_\-]{12,65536}={0,2}")
+_HEX_RUN = Lazy(rb"(?:[0-9a-fA-F]{2}){8,32768}")
 
 
 class Scanner:
@@ -291,13 +297,12 @@ def _rows(scanner: Scanner) -> list[tuple[Pattern, Handler]]:
     return rows + decoding
 
 
-def _width(pattern: bytes) -> int:
-    from re import _parser  # type: ignore[attr-defined]
+_ATOM = Lazy(rb"(?:\[(?:\\.|[^\]\\])*\]|\\.|[^\[\]{}\\])(?:\{(\d+)\})?")
 
-    low, high = _parser.parse(pattern).getwidth()
-    if low != high:
-        raise ValueError(f"a start must be of fixed width: {pattern!r}")
-    return int(low)
+
+def _width(pattern: bytes) -> int:
+    """Return how many bytes a start matches: literals and classes with a fixed repetition only."""
+    return sum(int(atom.group(1) or 1) for atom in _ATOM.finditer(pattern))
 
 
 def _literals(start: bytes) -> tuple[bytes, ...]:
@@ -309,7 +314,7 @@ def _literals(start: bytes) -> tuple[bytes, ...]:
     return (best.lower(),) if best else ()
 
 
-_RUN_BACK = re.compile(rb"[^\s\"'<>`]")
+_REGION_END = Lazy(rb"[ \t\r\n\"'<>`\0]")
 
 
 def _token_region(data: bytes, end: int, most: int) -> tuple[int, int]:
@@ -318,7 +323,7 @@ def _token_region(data: bytes, end: int, most: int) -> tuple[int, int]:
     floor = max(0, end - most)
     while low > floor and data[low - 1] not in b" \t\r\n\"'<>`\0":
         low -= 1
-    stop = re.compile(rb"[ \t\r\n\"'<>`\0]").search(data, end, end + most)
+    stop = _REGION_END.search(data, end, end + most)
     return low, stop.start() if stop else min(len(data), end + most)
 
 
@@ -405,7 +410,7 @@ def _decoding_rows(scanner: Scanner) -> tuple[list[tuple[Pattern, Handler]], Han
         data = text.data
         start = end - 16
         little = data[start + 1] == 0
-        run = re.compile(rb"(?:[\x01-\x7f]\x00){8,}" if little else rb"(?:\x00[\x01-\x7f]){8,}").match(data, start, min(len(data), start + 131072))
+        run = (_LITTLE if little else _BIG).match(data, start, min(len(data), start + 131072))
         if run is None:
             return []
         text.vain["utf16"] = (start, run.end() - 2)
@@ -421,7 +426,7 @@ def _decoding_rows(scanner: Scanner) -> tuple[list[tuple[Pattern, Handler]], Han
     rows.append((Pattern(b"|".join(h.hex().encode() for h in heads), tuple(h.hex().encode() for h in heads), False, True), hex_hit))
     rows.append((Pattern(rb"(?:\\x[0-9a-f]{2}){8}|(?:\\[0-7]{3}){8}|(?:\\u00[2-7][0-9a-f]){4}", (b"\\x", b"\\0", b"\\1", b"\\u00"), False, True), escaped_hit))
     rows.append((Pattern(rb"[a-z0-9](?:\\u00(?:2[defb]|5f|3[ad]|[346][0-9a-f]|[57][0-9a])|\\x(?:2[def]|5f|3[ad])|\\055|\\137)[a-z0-9\\]", (b"\\u00", b"\\x", b"\\055", b"\\137"), False, True), escaped_hit))
-    forms = sorted({form for prefix in _PREFIXES if prefix != b"-----BEGIN " for form in _percent_forms(prefix)})
+    forms = [rb"[0-9]{8}%3aAA", *sorted({form for prefix in _PREFIXES if prefix != b"-----BEGIN " for form in _percent_forms(prefix)})]
     rows.append((Pattern(rb"(?:%[0-9a-f]{2}){8}|" + b"|".join(forms) + rb"|%3a%2f%2f|(?:passw|passwd|pwd|secret|token|api_?key|access_?key)[a-z0-9_.\-]{0,24}%3d|bearer%20|%25(?:2d|5f|2e)",
                          (b"%",), False, True), percent_hit))
     rows.append((Pattern(rb"\\040(?:by|-|\||ident|password|'|\\\")", (b"\\040",), False, True), libedit_hit))
@@ -430,7 +435,8 @@ def _decoding_rows(scanner: Scanner) -> tuple[list[tuple[Pattern, Handler]], Han
     rows.append((Pattern(rb"[a-z0-9_\-+/=%~.$]{8}\\{0,3}[\"'](?:\.\.\.|\xe2\x80\xa6)", (b'"...', b"'...", b"\xe2\x80\xa6"), False, True), truncated_hit))
 
     def continued(text: Text, end: int, depth: int) -> list[Span]:
-        if text.data[end : end + 1] == b"%":
+        stop = _REGION_END.search(text.data, end, end + 8192)
+        if text.data.find(b"%", end, stop.start() if stop else end + 8192) >= 0:
             low, high = _token_region(text.data, end, 8192)
             return scanner.through(shadow.percent(text.data, low, high), depth)
         low, high = _token_region(text.data, end, 8192)
@@ -451,7 +457,9 @@ def _percent_forms(prefix: bytes) -> list[bytes]:
     return forms
 
 
-_B64_GROUP = re.compile(rb"[A-Za-z0-9+/_\-]{4}")
+_LITTLE = Lazy(rb"(?:[\x01-\x7f]\x00){8,}")
+_BIG = Lazy(rb"(?:\x00[\x01-\x7f]){8,}")
+_B64_GROUP = Lazy(rb"[A-Za-z0-9+/_\-]{4}")
 _HEX_HEADS = {p[:3].hex().encode() for p in _PREFIXES if len(p) >= 3}
 
 
@@ -467,13 +475,11 @@ def _named_or_hidden(data: bytes, spans: list[Span]) -> list[Span]:
 
 
 _STARTS = sorted({s for row in FORMATS if row.kind not in ("jwt", "keytab") for s in row.starts}, key=len, reverse=True)
-_ANY_START: list[re.Pattern[bytes]] = []
+_ANY_START = Lazy(lambda: rb"(?:" + b"|".join(_STARTS) + rb"|eyJ)(?=[A-Za-z0-9_\-+/=%~.$]{8})")
 
 
 def _truncated(data: bytes, end: int) -> list[Span]:
     """Confirm a key that strace cut: a known start and at least eight characters before `"...`."""
-    if not _ANY_START:
-        _ANY_START.append(re.compile(rb"(?:" + b"|".join(_STARTS) + rb"|eyJ)(?=[A-Za-z0-9_\-+/=%~.$]{8})"))
     stop = end - (3 if data[end - 1 : end] == b"." or data[end - 3 : end] == b"\xe2\x80\xa6" else 0)
     while stop > 0 and data[stop - 1] in b"\"'\\":
         stop -= 1
@@ -481,11 +487,11 @@ def _truncated(data: bytes, end: int) -> list[Span]:
     start = stop
     while start > low and (48 <= data[start - 1] <= 57 or 65 <= data[start - 1] <= 90 or 97 <= data[start - 1] <= 122 or data[start - 1] in b"_-+/=%~.$:,"):
         start -= 1
-    for found in _ANY_START[0].finditer(data, start, stop):
+    for found in _ANY_START.finditer(data, start, stop):
         body = data[found.end() : stop]
         row = next((row for row in FORMATS if any(re.match(s, found.group()) for s in row.starts)), None)
         begin = _grow(data, found.start(), row.grow) if row is not None and row.grow is not None else found.start()
-        if not begins_token(data, begin, b"_") or words.is_example(body) or words.is_name(body):
+        if not begins_token(data, begin, b"_") or words.is_example(body) or (words.is_name(body) and (row is None or row.gate != "plain")):
             continue
         if found.end() - found.start() < 4 and not words.looks_random(body, 8):
             continue

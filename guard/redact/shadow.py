@@ -6,12 +6,13 @@ found there is mapped back to whole units of the raw text, so that no escape is 
 
 from __future__ import annotations
 
-import base64
 import binascii
 import re
 from bisect import bisect_right
 from collections.abc import Callable
 from typing import Final
+
+from guard.redact.lazy import Lazy
 
 Decode = Callable[["re.Match[bytes]"], "bytes | None"]
 
@@ -39,7 +40,7 @@ class Shadow:
         return low, high
 
 
-def make(raw: bytes, low: int, high: int, pattern: re.Pattern[bytes], decode: Decode) -> Shadow:
+def make(raw: bytes, low: int, high: int, pattern: Lazy, decode: Decode) -> Shadow:
     """Build the shadow of `raw[low:high]`: every match of `pattern` becomes what `decode` returns (None: kept as it is)."""
     out: list[bytes] = []
     pieces: list[tuple[int, int, int, bool]] = []
@@ -65,13 +66,13 @@ def make(raw: bytes, low: int, high: int, pattern: re.Pattern[bytes], decode: De
     return Shadow(b"".join(out), pieces)
 
 
-ANSI: Final = re.compile(
+ANSI: Final = Lazy(
     rb"\x1b\[[0-?]{0,64}[ -/]{0,8}[@-~]|\x1b\][^\x07\x1b\n]{0,16}?;|\x1b\\|\x1b[P_^X]|\x1b[()*+#%][0-9A-Za-z]|\x1b[=>78cDEHMNOZ]|\x9b[0-?]{0,64}[@-~]|[\x07\x0e\x0f]"
     rb"|[^\x08\x1b\n\r]\x08 \x08|[\x20-\x7e]\x08(?=[\x20-\x7e])"
 )
 """Colours, cursor moves, titles' frames (the title's text stays visible to the rules), typed and erased characters."""
 
-_ESCAPES = re.compile(rb"\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|x[0-9a-fA-F]{2}|[0-3]?[0-7]{1,2}|[nrtbfvae\"'\\/])")
+_ESCAPES = Lazy(rb"\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|x[0-9a-fA-F]{2}|[0-3]?[0-7]{1,2}|[nrtbfvae\"'\\/])")
 _SIMPLE = {b"n": b"\n", b"t": b"\t", b"r": b"\r", b"b": b"\b", b"f": b"\f", b"v": b"\v", b"a": b"\a", b"e": b"\x1b"}
 
 
@@ -99,7 +100,7 @@ def escapes(raw: bytes, low: int, high: int) -> Shadow:
     return make(raw, low, high, _ESCAPES, _escape)
 
 
-_PERCENT = re.compile(rb"%(?:25)?([0-9a-fA-F]{2})")
+_PERCENT = Lazy(rb"%(?:25)?([0-9a-fA-F]{2})")
 
 
 def percent(raw: bytes, low: int, high: int) -> Shadow:
@@ -107,8 +108,8 @@ def percent(raw: bytes, low: int, high: int) -> Shadow:
     return make(raw, low, high, _PERCENT, lambda match: bytes([int(match.group(1), 16)]))
 
 
-_UTF16LE = re.compile(rb"([\x01-\x7f])\x00")
-_UTF16BE = re.compile(rb"\x00([\x01-\x7f])")
+_UTF16LE = Lazy(rb"([\x01-\x7f])\x00")
+_UTF16BE = Lazy(rb"\x00([\x01-\x7f])")
 
 
 def utf16(raw: bytes, low: int, high: int, little: bool) -> Shadow:
@@ -133,7 +134,7 @@ def base64_run(raw: bytes, low: int, high: int) -> Shadow | None:
     run = raw[low:high].rstrip(b"=")
     run = run[: len(run) - 1] if len(run) % 4 == 1 else run
     try:
-        text = base64.b64decode(run.translate(_URLSAFE) + b"=" * (-len(run) % 4))
+        text = binascii.a2b_base64(run.translate(_URLSAFE) + b"=" * (-len(run) % 4))
     except (binascii.Error, ValueError):
         return None
     return grouped(raw, low, text, 4, 3)

@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Final, NamedTuple
 
+from guard.redact.lazy import Lazy
 from guard.redact.carriers import Carrier, carrier_for
 from guard.redact.rules import blocks
 from guard.redact.scan import Scanner
@@ -26,7 +27,7 @@ LINE: Final = 1 << 20
 JSON_LINE: Final = 8 << 20
 """A JSON line is kept whole up to this many bytes; a longer one is treated as text."""
 
-_SEPARATOR = re.compile(rb"[\s,;\0{}\[\]()<>|]")
+_SEPARATOR = Lazy(rb"[\s,;\0{}\[\]()<>|]")
 
 Mark = Callable[[Span], bytes]
 
@@ -159,7 +160,7 @@ class Redactor:
                 high = data.find(b"\n", span.end)
                 text = data[max(low, start - 2048) : min(len(data) if high < 0 else high, span.end + 2048)]
                 self._observe(Sighting(span, self._offset + start - since, line, span.end - start, text))
-        self._line += block.count(b"\n")
+            self._line += block.count(b"\n")
         self._offset += len(block)
         return out
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 
+from guard.redact.lazy import Lazy
+
 WINDOW = 1024
 """How far before its own line a confirmer may look, in bytes; the stream keeps as much."""
 
@@ -40,7 +42,7 @@ class Text:
         return end
 
 
-_ESCAPE_BEFORE = re.compile(
+_ESCAPE_BEFORE = Lazy(
     rb"(?:\\[nrtbfvae0]|\\[0-7]{2,3}|\\x[0-9a-fA-F]{2}|\\u[0-9a-fA-F]{4}|%[0-9a-fA-F]{2}|"
     rb"(?:\x1b|\\x1b|\\033|\\e|\\u001[bB]|\\33)\[[0-9;?]{0,16}[A-Za-z])\Z"
 )

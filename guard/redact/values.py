@@ -11,6 +11,8 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
+from guard.redact.lazy import Lazy
+
 LONGEST = 4096
 """A value is read no further than this many bytes, so that confirming stays linear."""
 
@@ -24,17 +26,17 @@ class Value(NamedTuple):
     closed: bool
 
 
-_OPEN = re.compile(rb"(?:[bBrRuUfFlL@$]{1,2}(?=\\{0,15}[\"']))?(\\{0,15})(\"\"\"|'''|[\"'`])|(&quot;|&#3[49];|%22)")
+_OPEN = Lazy(rb"(?:[bBrRuUfFlL@$]{1,2}(?=\\{0,15}[\"']))?(\\{0,15})(\"\"\"|'''|[\"'`])|(&quot;|&#3[49];|%22)")
 _BARE = {
     # A shell word outside quotes; a backslash before n, r, t or a quote ends it, since that is the text around it.
-    "shell": re.compile(rb"(?:[^\s\"'`\\;&|<>()\x00\x1b]|\\(?![nrtvabfeu0x\"'\\\s])[^\s])+"),
+    "shell": Lazy(rb"(?:[^\s\"'`\\;&|<>()\x00\x1b]|\\(?![nrtvabfeu0x\"'\\\s])[^\s])+"),
     # A line of its own (.env, ini): everything but blanks.
-    "line": re.compile(rb"(?:[^\s\"'`\\\x00\x1b]|\\(?![nrtvabfeu0x\"'\\\s])[^\s])+"),
-    "config": re.compile(rb"(?:[^\s\"'`\\;&|<>(){}\[\],\x00\x1b]|\\(?![nrtvabfeu0x\"'\\\s])[^\s])+"),
-    "url": re.compile(rb"(?:[^\s\"'`\\;&|<>(){}\[\],#\x00\x1b])+"),
-    "xml": re.compile(rb"[^<\n\x00]+"),
+    "line": Lazy(rb"(?:[^\s\"'`\\\x00\x1b]|\\(?![nrtvabfeu0x\"'\\\s])[^\s])+"),
+    "config": Lazy(rb"(?:[^\s\"'`\\;&|<>(){}\[\],\x00\x1b]|\\(?![nrtvabfeu0x\"'\\\s])[^\s])+"),
+    "url": Lazy(rb"(?:[^\s\"'`\\;&|<>(){}\[\],#\x00\x1b])+"),
+    "xml": Lazy(rb"[^<\n\x00]+"),
     # ODBC and JDBC: up to the semicolon, blanks included only inside braces.
-    "dsn": re.compile(rb"(?:\{[^}\n]{1,200}\}|[^;\"'`\\\s&\x00\x1b])+"),
+    "dsn": Lazy(rb"(?:\{[^}\n]{1,200}\}|[^;\"'`\\\s&\x00\x1b])+"),
 }
 
 
@@ -81,7 +83,7 @@ def _cut(data: bytes, start: int, stop: int) -> int:
     return end
 
 
-_FRAGMENT = re.compile(rb"[\"']")
+_FRAGMENT = Lazy(rb"[\"']")
 
 
 def read(data: bytes, pos: int, limit: int, style: str) -> Value | None:
@@ -148,7 +150,7 @@ def _continue_word(data: bytes, value: Value, limit: int) -> Value:
     return Value(start, end, False, True)
 
 
-_JSON_ESCAPE = re.compile(rb"\\(?:u([0-9a-fA-F]{4})|x([0-9a-fA-F]{2})|([0-7]{1,3})|(.))", re.DOTALL)
+_JSON_ESCAPE = Lazy(rb"\\(?:u([0-9a-fA-F]{4})|x([0-9a-fA-F]{2})|([0-7]{1,3})|(.))", re.DOTALL)
 _SIMPLE = {b"n": b"\n", b"t": b"\t", b"r": b"\r", b"b": b"\b", b"f": b"\f", b"v": b"\v", b"a": b"\a", b"e": b"\x1b"}
 
 

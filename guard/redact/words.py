@@ -12,10 +12,12 @@ import re
 from functools import lru_cache
 from typing import Final
 
+from guard.redact.lazy import Lazy
+
 PASSWORD, TOKEN, KEY, WEAK = 4, 3, 2, 1
 """How much a name promises: a password may be short, a weak name needs a value that looks random."""
 
-_SPLIT = re.compile(rb"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+")
+_SPLIT = Lazy(rb"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+")
 
 _PASSWORD_WORDS: Final = frozenset(
     b"password passwd passwrd passphrase pwd pass passcode pswd psswd pw passwort sshpass pgpassword storepass keypass "
@@ -98,6 +100,9 @@ def name_strength(name: bytes) -> int:
         if len(words) > 1 and words[-2] in _KEY_MAKERS:
             return KEY
         return 0 if len(words) > 1 and words[-2] in _NOT_SECRET_KEYS else WEAK
+    if last == b"pat":
+        # A pattern in most programs; a personal access token where the name is a variable's or says so.
+        return TOKEN if name.isupper() or (len(words) > 1 and words[-2] in (b"github", b"gitlab", b"azure", b"access", b"gh", b"gl")) else 0
     if last in _WEAK_WORDS:
         return WEAK
     # `password_of_bob`, `tokenProdEu`: a secret word that something else follows.
@@ -138,7 +143,7 @@ _PLACE_WORDS: Final = frozenset(
     b"credentialsbinding supersecret mysecret mypassword secretpassword testpassword testtoken somepassword sometoken "
     b"undefinedsecret lorem ipsum abc abcd abcdef abcdefg def ghi xyz deadbeef cafebabe".split()
 )
-_REFERENCE = re.compile(
+_REFERENCE = Lazy(
     rb"\$[A-Za-z_{(\[@!?*#0-9]|%[A-Za-z_(][A-Za-z0-9_)]*[%sd]?$|%[sdrq]|\{\{|\{%|\{[A-Za-z_0-9.\[\]!:]*\}$|<[A-Za-z_ .\-/|]{1,60}>|"
     rb"`|@[A-Za-z_]+@|#\{|env:|vault:|file:|op://|ref\+|arn:|ssm:|secretsmanager:|"
     rb"(?:os|process|System|self|this|cls|config|settings|conf|app|args|opts|options|params|request|req|ctx|env|"
@@ -146,14 +151,14 @@ _REFERENCE = re.compile(
     rb"(?:getenv|get_env|getpass|input|prompt|environ|secrets?|lookup|var|local|data|str|bytes|len|int|Secret[A-Za-z]*)[.(\[]|"
     rb"\*{2,}|\.{3}|\[REDACTED|\xe2\x80[\xa2\xa6]|[xX]{4,}\Z|[-_=.#?0]+\Z|\u2022".replace(rb"\u2022", b"\xe2\x97\x8f")
 )
-_REFERENCE_ONLY = re.compile(
+_REFERENCE_ONLY = Lazy(
     rb"(?:\$\{?[A-Za-z_][A-Za-z0-9_]{0,80}\}?|\$\{\{.{0,200}\}\}|\$\(.{0,400}\)|`.{0,400}`|\$\{[A-Za-z_][^{}]{0,200}\}|"
     rb"\$[0-9@*#?!]|%[A-Za-z_][A-Za-z0-9_]{0,60}%|%\([a-z_A-Z0-9]{1,60}\)s|%[sdrqv]|\{\{.{0,200}\}\}|\{%.{0,200}%\}|"
     rb"\{[A-Za-z_0-9.\[\]!:'\"()]{0,100}\}|<[^<>]{1,80}>|\[[A-Za-z_ ./-]{1,60}\]|@[A-Za-z_]{1,40}@|#\{.{1,100}\}|"
-    rb"\$env:[A-Za-z_]{1,60}|op://.{1,200}|(?:env|vault|file|ref|arn|ssm|secretsmanager)[:+].{1,300})\Z",
+    rb"AAAA[A-Z][23]Nza[A-Za-z0-9+/=]+|AAAAE2Vj[A-Za-z0-9+/=]+|\$env:[A-Za-z_]{1,60}|op://.{1,200}|(?:env|vault|file|ref|arn|ssm|secretsmanager)[:+].{1,300})\Z",
     re.DOTALL,
 )
-_EXPRESSION = re.compile(
+_EXPRESSION = Lazy(
     rb"(?:os|process|System|self|this|cls|config|settings|conf|app|args|opts|options|params|request|req|ctx|env|props|"
     rb"kwargs|data|ENV|Deno|import\.meta|module|parser|cfg|ns|namespace|credentials|creds|user|session|response|resp|"
     rb"client|res|event|match|m|node|tok|token|parsed|url|parts|values|obj|item|input|form|state|"
@@ -189,8 +194,8 @@ def is_expression(value: bytes) -> bool:
     return _EXPRESSION.match(value) is not None
 
 
-_WORDS_IN = re.compile(rb"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[A-Z]+|[0-9]+")
-_MASK = re.compile(rb"[*xX.\-_#?0\xe2\x80\xa2\x97\x8f\xa6~ ]{2,}\Z|(.)\1{3,}\Z|.{0,8}\*{3,}.{0,8}\Z|.{0,6}\.{3}.{0,6}\Z", re.DOTALL)
+_WORDS_IN = Lazy(rb"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[A-Z]+|[0-9]+")
+_MASK = Lazy(rb"[*xX.\-_#?0\xe2\x80\xa2\x97\x8f\xa6~ ]{2,}\Z|(.)\1{3,}\Z|.{0,8}\*{3,}.{0,8}\Z|.{0,6}\.{3}.{0,6}\Z", re.DOTALL)
 
 
 @lru_cache(maxsize=4096)
@@ -238,7 +243,7 @@ def is_sequence(body: bytes) -> bool:
     return False
 
 
-_EXAMPLE = re.compile(
+_EXAMPLE = Lazy(
     rb"(?i)(?:^|[^a-z])(?:example|your|placeholder|changeme|dummy|redacted|fake|insert|replace|xxxxx|xxxx+)(?:[^a-z]|$)|example(?:key)?\Z"
 )  # fmt: skip
 
@@ -248,9 +253,9 @@ def is_example(body: bytes) -> bool:
     return is_sequence(body) or _EXAMPLE.search(body) is not None
 
 
-_VOWEL_RUN = re.compile(rb"[a-z]{3,}|[A-Z]{4,}|[A-Z][a-z]{2,}")
-_PRONOUNCED = re.compile(rb"(?i)[aeiouy]")
-_CLUSTER = re.compile(rb"(?i)[bcdfghjklmnpqrstvwxz]{5,}|[^aeiou]q|q[^u]|[jvx][bcdfghjklmnpqrstvwxz]|[bcdfghjkpqtvwxz]{3}")
+_VOWEL_RUN = Lazy(rb"[a-z]{3,}|[A-Z]{4,}|[A-Z][a-z]{2,}")
+_PRONOUNCED = Lazy(rb"(?i)[aeiouy]")
+_CLUSTER = Lazy(rb"(?i)[bcdfghjklmnpqrstvwxz]{5,}|[^aeiou]q|q[^u]|[jvx][bcdfghjklmnpqrstvwxz]|[bcdfghjkpqtvwxz]{3}")
 
 
 def wordiness(value: bytes) -> float:
@@ -264,6 +269,9 @@ def wordiness(value: bytes) -> float:
         if 0.2 <= vowels / len(run) <= 0.75 and not _CLUSTER.search(run):
             total += len(run)
     return total / len(value)
+
+
+_SNAKE = Lazy(rb"[a-z][a-z0-9]{0,11}(?:_[a-z0-9]{1,12}){2,}\Z|[A-Z][A-Z0-9]{0,11}(?:_[A-Z0-9]{1,12}){2,}\Z")
 
 
 def jumble(value: bytes) -> float:
@@ -299,7 +307,7 @@ def looks_random(value: bytes, least: int = 16) -> bool:
     bits = entropy(value)
     if bits < (2.6 if len(value) < 24 else 3.0):
         return False
-    if is_sequence(value):
+    if is_sequence(value) or _SNAKE.match(value):
         return False
     if has_lower and has_upper and jumble(value) >= 0.42 and b"_" not in value:
         return True

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import re
 from bisect import bisect_right
 
+from guard.redact.lazy import Lazy
 from guard.redact.spans import Span
 
-_STRING = re.compile(rb'"((?:[^"\\]|\\.)*)"', re.DOTALL)
-_UNIT = re.compile(rb"\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|.)", re.DOTALL)
+_STRING = Lazy(rb'"((?:[^"\\]|\\.)*)"', re.DOTALL)
+_UNIT = Lazy(rb"\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|.)", re.DOTALL)
 
 
 def looks_json(line: bytes) -> bool:
@@ -20,6 +20,8 @@ def looks_json(line: bytes) -> bool:
 
 def is_json(line: bytes) -> bool:
     """Say whether a line parses as JSON, whatever bytes its strings hold."""
+    import json
+
     try:
         json.loads(line.decode("utf-8", "surrogateescape"), strict=False)
     except (ValueError, RecursionError):

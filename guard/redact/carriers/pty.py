@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
+from guard.redact.lazy import Lazy
 from guard.redact import shadow, words
 from guard.redact.carriers import strace
 from guard.redact.engine import SMALL, Engine, Pattern, PlainEngine, best_engine
@@ -19,8 +20,8 @@ _CONTROL: Final = rb"(?:\x1b\[[0-9;?]{0,12}[A-Za-z])"
 _PATTERNS: Final = (
     Pattern(rb"[^A-Za-z0-9](?:" + b"|".join(re.escape(s) for s in strace.STARTS) + rb")[A-Za-z0-9_\-+/=.~%]*" + _CONTROL + rb"*\r{1,2}\n", (b"\r\n",), False, False),
 )
-_LINE_TAIL = re.compile(_CONTROL + rb"*\r{1,2}\n\Z")
-_HEAD = re.compile(_CONTROL + rb"{0,4}([A-Za-z0-9_\-+/=.~%]{1,400})")
+_LINE_TAIL = Lazy(_CONTROL + rb"*\r{1,2}\n\Z")
+_HEAD = Lazy(_CONTROL + rb"{0,4}([A-Za-z0-9_\-+/=.~%]{1,400})")
 _LEAST_WIDTH: Final = 40
 
 

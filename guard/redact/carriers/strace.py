@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from typing import Final, NamedTuple
 
+from guard.redact.lazy import Lazy
 from guard.redact import shadow, words
 from guard.redact.engine import SMALL, Engine, Pattern, PlainEngine, best_engine
 from guard.redact.rules import blocks
@@ -17,18 +18,18 @@ from guard.redact.scan import Scanner
 from guard.redact.spans import Span
 
 _NAMES = rb"write|read|send|sendto|recv|recvfrom|pwrite64|pread64"
-_CALL = re.compile(
+_CALL = Lazy(
     rb"^(?:\[pid +(\d+)\] |(\d+) +)?(?:\d[\d:.]* +)?(?:\(\+ *[\d.]+\) )?"
     rb"(?:(" + _NAMES + rb")\((\d+)(?:<[^>\n]{0,200}>)?, \"|<\.\.\. (" + _NAMES + rb") resumed>(?:, )?\")",
     re.MULTILINE,
 )
-_STRING_END = re.compile(rb'(?:[^"\\\n]|\\.)*"')
+_STRING_END = Lazy(rb'(?:[^"\\\n]|\\.)*"')
 _TOKEN: Final = rb"[A-Za-z0-9_\-+/=.~%]"
-_HEAD = re.compile(rb"[A-Za-z0-9_\-+/=.~%:]{1,4096}")
-_VALUE_HEAD = re.compile(rb"[^\s\"'\\&;|<>]{1,256}")
-_VECTOR = re.compile(rb'"(?:\.\.\.)?, iov_len=\d+\}, \{iov_base="')
-_LINES: Final = 400
-"""A note is forgotten after so many lines."""
+_HEAD = Lazy(rb"[A-Za-z0-9_\-+/=.~%:]{1,4096}")
+_VALUE_HEAD = Lazy(rb"[^\s\"'\\&;|<>]{1,256}")
+_VECTOR = Lazy(rb'"(?:\.\.\.)?, iov_len=\d+\}, \{iov_base="')
+_REACH: Final = 65536
+"""A note is forgotten after so many bytes."""
 
 
 def _starts() -> dict[bytes, str]:
@@ -45,10 +46,10 @@ STARTS = sorted(KINDS, key=len, reverse=True)
 _ANY = b"|".join(re.escape(start) for start in STARTS)
 _CUTS = b"|".join(re.escape(cut) for cut in sorted({s[:n] for s in KINDS if len(s) > 3 for n in range(2, len(s))}, key=len, reverse=True))
 _BEHEADED = b"|".join(re.escape(s[1:]) for s in STARTS if len(s) > 3)
-TAIL = re.compile(rb"(?<![A-Za-z0-9])(" + _ANY + rb")" + _TOKEN + rb"{0,400}\Z")
-_CUT = re.compile(rb"(?<![A-Za-z0-9])(?:" + _CUTS + rb")\Z")
+TAIL = Lazy(rb"(?<![A-Za-z0-9])(" + _ANY + rb")" + _TOKEN + rb"{0,400}\Z")
+_CUT = Lazy(rb"(?<![A-Za-z0-9])(?:" + _CUTS + rb")\Z")
 _NAME = rb"(?:passw(?:or)?d|passphrase|secret|token|api[_-]?key|access[_-]?key|bearer|basic)[a-z_]{0,12}(?:\\{0,3}[\"'])?[ \t]{0,2}[=: ][ \t]{0,2}(?:\\{0,3}[\"'])?"
-_NAME_TAIL = re.compile(rb"(?i)" + _NAME + rb"([^\s\"'\\]{0,200})\Z")
+_NAME_TAIL = Lazy(rb"(?i)" + _NAME + rb"([^\s\"'\\]{0,200})\Z")
 _END = rb'\"(?:\.\.\.)?(?:, [0-9]| <)'
 _PATTERNS: Final = (
     Pattern(rb"[^A-Za-z0-9](?:" + _ANY + rb")" + _TOKEN + rb"*" + _END, (b'"',), False, False),
@@ -65,7 +66,7 @@ _FIRST: Final[dict[bytes, tuple[bytes, ...]]] = {
 
 
 class _Note(NamedTuple):
-    """What a call left open: the kind of key, the characters so far, and the line at which the note is forgotten."""
+    """What a call left open: the kind of key, the characters so far, and the offset at which the note is forgotten."""
 
     kind: str
     text: bytes
@@ -85,7 +86,7 @@ class Calls:
         self._plain = PlainEngine(_PATTERNS)
         self._fast: Engine | None = None
         self._notes: dict[tuple[bytes, bytes, bytes], _Note] = {}
-        self._line = 0
+        self._offset = 0
 
     def _hits(self, data: bytes) -> list[tuple[int, int]]:
         if self._fast is None:
@@ -100,13 +101,12 @@ class Calls:
         if b"iov_base" in data:
             found += self._vectors(data, since)
         if not self._notes and b"write" not in data and b"read" not in data and b"send" not in data and b"recv" not in data:
-            self._line += data.count(b"\n", since)
+            self._offset += len(data) - since
             return found
         ends = [end for end, _number in self._hits(data) if end > since]
         if not ends and not self._notes:
-            self._line += data.count(b"\n", since)
+            self._offset += len(data) - since
             return found
-        counted, line = since, self._line
         pos = since
         index = 0
         while True:
@@ -119,16 +119,15 @@ class Calls:
             call = _CALL.search(data, pos)
             if call is None:
                 break
-            line += data.count(b"\n", counted, call.start())
-            counted = call.start()
-            found += self._call(data, call, line)
-            pos = max(call.end(), pos + 1)
-            for key in [key for key, note in self._notes.items() if note.expires < line]:
+            place = self._offset + call.start() - since
+            for key in [key for key, note in self._notes.items() if note.expires < place]:
                 del self._notes[key]
-        self._line += data.count(b"\n", since)
+            found += self._call(data, call, place)
+            pos = max(call.end(), pos + 1)
+        self._offset += len(data) - since
         return found
 
-    def _call(self, data: bytes, call: re.Match[bytes], line: int) -> list[Span]:
+    def _call(self, data: bytes, call: re.Match[bytes], place: int) -> list[Span]:
         pid = call.group(1) or call.group(2) or b""
         name = call.group(3) or call.group(5)
         way = b"r" if name[:1] == b"r" or name[:3] == b"pre" else b"w"
@@ -149,7 +148,7 @@ class Calls:
                 spans.append(rest)
             if open_end:
                 text = note.text + data[start:end]
-                self._notes[key] = note._replace(text=text[-4096:], expires=line + _LINES)
+                self._notes[key] = note._replace(text=text[-4096:], expires=place + _REACH)
                 return spans
             if rest is not None:
                 start = rest.end
@@ -159,7 +158,7 @@ class Calls:
                 if any(s.named and s.start == 0 for s in self._scanner.find(first + head.group())):
                     spans.append(Span(start, head.end(), "secret-key", False, True, True, head.group()))
                     break
-        opened = self._open(data, start, end, line)
+        opened = self._open(data, start, end, place)
         if opened is not None:
             fragment, note = opened
             if fragment is not None:
@@ -194,14 +193,14 @@ class Calls:
             return None, False
         return Span(start, stop, note.kind, False, True, True, rest), stop == end
 
-    def _open(self, data: bytes, start: int, end: int, line: int) -> tuple[Span | None, _Note] | None:
+    def _open(self, data: bytes, start: int, end: int, place: int) -> tuple[Span | None, _Note] | None:
         """Return what a string leaves open at its end: the fragment to be redacted now, and the note."""
         low = max(start, end - 600)
         header = None
         for header in blocks.BEGIN.finditer(data, start, end):
             pass
         if header is not None and header.group()[:5] != b"PuTTY" and data.find(b"-----END", header.end(), end) < 0:
-            return Span(header.start(), end, "private-key", False, True, True, data[header.start() : end]), _Note("private-key", b"", False, line + _LINES)
+            return Span(header.start(), end, "private-key", False, True, True, data[header.start() : end]), _Note("private-key", b"", False, place + _REACH)
         tail = TAIL.search(data, low, end)
         if tail is not None:
             text = tail.group()
@@ -210,10 +209,10 @@ class Calls:
             whole = any(s.named and s.incident and not s.partial for s in self._scanner.find(text))
             kind = KINDS.get(row_start, "secret-key")
             if not body or (len(row_start) > 3 and not words.is_name(body)) or (len(body) >= 4 and words.drawn(body, 4)):
-                note = _Note(kind, text, whole, line + _LINES)
+                note = _Note(kind, text, whole, place + _REACH)
                 return (Span(tail.start(), end, kind, False, True, True, text) if len(text) > 4 and not whole else None), note
             if len(body) < 4:
-                return None, _Note("", text, False, line + _LINES)
+                return None, _Note("", text, False, place + _REACH)
             return None
         named = _NAME_TAIL.search(data, low, end)
         if named is not None and named.group(1) and not words.is_reference(named.group(1)) and not words.is_expression(named.group(1)):
@@ -221,11 +220,11 @@ class Calls:
             if not words.is_placeholder(value) or len(value) < 3:
                 return (
                     Span(named.start(1), end, "password", False, True, False, value) if len(value) > 2 else None,
-                    _Note("password", value, len(value) >= 20, line + _LINES),
+                    _Note("password", value, len(value) >= 20, place + _REACH),
                 )
         cut = _CUT.search(data, low, end)
         if cut is not None:
-            return None, _Note("", cut.group(), False, line + _LINES)
+            return None, _Note("", cut.group(), False, place + _REACH)
         return None
 
     def _vectors(self, data: bytes, since: int) -> list[Span]:

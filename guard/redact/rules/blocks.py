@@ -5,21 +5,22 @@ from __future__ import annotations
 import re
 from typing import Final
 
+from guard.redact.lazy import Lazy
 from guard.redact.spans import Span
 from guard.redact.text import Text, begins_token
 
 BLOCK: Final = 32768
 """No private key's text form is longer than this, in bytes."""
 
-BEGIN = re.compile(rb"-----BEGIN (?:[A-Z0-9]{2,12} ){0,4}PRIVATE KEY(?: BLOCK)?-----|PuTTY-User-Key-File-[123]:|---- BEGIN SSH2 ENCRYPTED PRIVATE KEY ----")
-_END = re.compile(rb"-----END (?:[A-Z0-9]{2,12} ){0,4}PRIVATE KEY(?: BLOCK)?-----|---- END SSH2 ENCRYPTED PRIVATE KEY ----")
+BEGIN = Lazy(rb"-----BEGIN (?:[A-Z0-9]{2,12} ){0,4}PRIVATE KEY(?: BLOCK)?-----|PuTTY-User-Key-File-[123]:|---- BEGIN SSH2 ENCRYPTED PRIVATE KEY ----")
+_END = Lazy(rb"-----END (?:[A-Z0-9]{2,12} ){0,4}PRIVATE KEY(?: BLOCK)?-----|---- END SSH2 ENCRYPTED PRIVATE KEY ----")
 # What a PEM body is made of, escapes of line ends and prefixes of diffs, quotes and comments included.
-_BODY = re.compile(
+_BODY = Lazy(
     rb"(?:[A-Za-z0-9+/=\s]|\\{1,8}(?:[nrt/]|u000[aAdD]|x0[aAdD]|012|015)|\\{0,7}[\"'][ \t,+.\\]{0,4}(?:\\?\n[ \t]{0,40})?\\{0,7}[\"']|[>#|*+\-:]{1,3}|\x1b\[[0-9;?]{0,12}[A-Za-z]|(?:Proc-Type|DEK-Info|Version|Comment|Charset|Hash|MessageID)[:= ][^\n\\]{0,120})+"
 )
-_LINE_BODY = re.compile(rb"[A-Za-z0-9+/]{16,}={0,2}|(?:Proc-Type|DEK-Info|Version|Comment)[: ]|\A[\s>#|*+\-\"',;]*\Z|[A-Za-z0-9+/]{2,}={0,2}[\"',;\\]*\s*\Z")
-_PUTTY_PRIVATE = re.compile(rb"Private-Lines: (\d{1,3})")
-_PUTTY_MAC = re.compile(rb"Private-(?:MAC|Hash): [0-9a-f]{16,128}")
+_LINE_BODY = Lazy(rb"[A-Za-z0-9+/]{16,}={0,2}|(?:Proc-Type|DEK-Info|Version|Comment)[: ]|\A[\s>#|*+\-\"',;]*\Z|[A-Za-z0-9+/]{2,}={0,2}[\"',;\\]*\s*\Z")
+_PUTTY_PRIVATE = Lazy(rb"Private-Lines: (\d{1,3})")
+_PUTTY_MAC = Lazy(rb"Private-(?:MAC|Hash): [0-9a-f]{16,128}")
 
 
 def extent(data: bytes, start: int) -> tuple[int, bool, bool]:
@@ -130,7 +131,8 @@ def block(text: Text, end: int) -> list[Span]:
     return [Span(start, stop, kind, whole and len(set(value)) > 20 and len(value) >= 40, not whole, True, value)]
 
 
-_ENCODED = re.compile(rb"[A-Za-z0-9+/=_\-]{40,65536}")
+_WRAPPED = Lazy(rb"\r?\n[ \t]{0,12}[A-Za-z0-9+/=]{4,80}(?=\r?\n|\Z)")
+_ENCODED = Lazy(rb"[A-Za-z0-9+/=_\-]{40,65536}")
 
 
 def encoded_block(text: Text, end: int) -> list[Span]:
@@ -153,7 +155,7 @@ def encoded_block(text: Text, end: int) -> list[Span]:
         return []
     stop = found.end()
     # wrapped at 60 to 76 columns (base64 without -w0)
-    while (more := re.compile(rb"\r?\n[ \t]{0,12}[A-Za-z0-9+/=]{4,80}(?=\r?\n|\Z)").match(data, stop, min(stop + 128, len(data)))) and stop - start < BLOCK:
+    while (more := _WRAPPED.match(data, stop, min(stop + 128, len(data)))) and stop - start < BLOCK:
         stop = more.end()
     return [Span(start, stop, "private-key", True, False, True, re.sub(rb"\s", b"", data[start:stop]))]
 

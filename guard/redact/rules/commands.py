@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from typing import Final, NamedTuple
 
+from guard.redact.lazy import Lazy
 from guard.redact import values, words
 from guard.redact.rules.contexts import make
 from guard.redact.spans import Span
@@ -109,20 +110,20 @@ COMMANDS: Final[tuple[Command, ...]] = (
     Command("password", (b"jupyter", b"jupyter-lab", b"jupyter-notebook"), rb"[^\n|;]{0,300}?\.(?:token|password)=", WHOLE, ("jupyter lab --NotebookApp.token=<hex:48>",)),
 )  # fmt: skip
 
-_BEFORE_PROGRAM = re.compile(rb"[A-Za-z0-9_.\-]")
+_BEFORE_PROGRAM = Lazy(rb"[A-Za-z0-9_.\-]")
 
 
-def confirmers() -> dict[bytes, list[tuple[str, re.Pattern[bytes], Command]]]:
+def confirmers() -> dict[bytes, list[tuple[str, Lazy, Command]]]:
     """Return per program its rows, compiled on demand by the caller's cache."""
-    table: dict[bytes, list[tuple[str, re.Pattern[bytes], Command]]] = {}
+    table: dict[bytes, list[tuple[str, Lazy, Command]]] = {}
     for number, row in enumerate(COMMANDS):
-        compiled = re.compile(row.lead)
+        compiled = Lazy(row.lead)
         for program in row.programs:
             table.setdefault(program, []).append((f"command-{number}", compiled, row))
     return table
 
 
-_TABLE: dict[bytes, list[tuple[str, re.Pattern[bytes], Command]]] = {}
+_TABLE: dict[bytes, list[tuple[str, Lazy, Command]]] = {}
 
 
 def program(text: Text, end: int, name: bytes) -> list[Span]:
@@ -188,8 +189,8 @@ _CONSUMERS = (
     rb"secret-tool\b|pass[ \t]+insert|keyctl\b|systemd-creds\b|systemd-ask-password|nmcli\b|htpasswd\b|mkpasswd\b|ldapsearch\b|ansible-vault\b|age\b|zip\b|"
     rb"(?:sudo[ \t]+)?(?:tee[ \t]+(?:/run|/dev/shm|/etc)/[^\s]{0,80}(?:secret|token|passw)))"
 )
-_CONSUMER = re.compile(rb"[ \t]{0,4}(?:sudo[ \t]+(?:-[nEH][ \t]+)?)?(?:" + _CONSUMERS + rb")")
-_ECHO = re.compile(rb"\b(?:echo|printf|print)(?:[ \t]+-[neE]{1,3})?(?:[ \t]+(?:\\{0,3}[\"'])?%s(?:\\{1,4}n)?(?:\\{0,3}[\"'])?)?[ \t]+(?=\S)")
+_CONSUMER = Lazy(rb"[ \t]{0,4}(?:sudo[ \t]+(?:-[nEH][ \t]+)?)?(?:" + _CONSUMERS + rb")")
+_ECHO = Lazy(rb"\b(?:echo|printf|print)(?:[ \t]+-[neE]{1,3})?(?:[ \t]+(?:\\{0,3}[\"'])?%s(?:\\{1,4}n)?(?:\\{0,3}[\"'])?)?[ \t]+(?=\S)")
 
 
 def piped(text: Text, end: int) -> list[Span]:

@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
+from guard.redact.lazy import Lazy
 from guard.redact import values, words
 from guard.redact.spans import Span
 from guard.redact.text import Text
@@ -30,16 +31,25 @@ class Context(NamedTuple):
     advice: str = "change it where it is used, and hand it to the program by file descriptor, file or keyring instead"
 
 
+_SET_NAME = Lazy(rb"\\?[\"']?(?:\$env:)?([A-Za-z_][A-Za-z0-9_.\-]{1,80})\\?[\"']?[ \t]{1,8}")
+_HEADER_END = Lazy(rb"[\"'\\\r\n<>`]")
+_THIN = Lazy(rb"[^\s@\"'\\/]{3,128}(?=@)")
+_AUTH_SEPARATOR = Lazy(rb"\\{0,7}[\"']?[ \t]{0,4}[:=][ \t]{0,4}(?:\\{0,7}[\"'])?")
+_AUTH_VALUE = Lazy(rb"[A-Za-z0-9+/]{8,400}={0,2}")
+
 # --- judging a value ---------------------------------------------------------------------------------------------
 
-_WORDLIKE = re.compile(rb"[A-Za-z]+(?:[_\-. ][A-Za-z]+)*\Z")
-_PATHLIKE = re.compile(rb"(?:\.{0,2}|~|[A-Za-z]:|[a-z]{2,12}:/)[/\\][^\s]*\Z|[a-z][a-z0-9+.\-]{1,12}://")
-_UUID = re.compile(rb"[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}\Z")
-_DIGEST = re.compile(rb"(?:(?:sha\d+|md5)[:-])?(?:[0-9a-f]{32}|[0-9a-f]{40}|[0-9a-f]{56}|[0-9a-f]{64}|[0-9a-f]{96}|[0-9a-f]{128})\Z|sha\d{3}-")
-_NUMBER = re.compile(rb"[+-]?[0-9][0-9_,.]*(?:[eE][+-]?\d+)?[a-zA-Z%]{0,2}\Z|0[xX][0-9a-fA-F]+[uUlL]{0,3}\Z")
-_DOTTED = re.compile(rb"[A-Za-z_][A-Za-z0-9_]*(?:(?:\.|->|::)[A-Za-z_][A-Za-z0-9_]*)+\Z")
-_IDENTIFIER = re.compile(rb"[A-Za-z_][A-Za-z_]*[0-9]{0,2}\Z")
-_FORMATTED = re.compile(rb"%[-0-9.]*[sdrixucfgp]\b|%\([a-z_]+\)|\{[a-zA-Z0-9_.:!]*\}|\$\{|\$\(|\{\{|<[A-Za-z_ -]+>|[a-z]\(\)")
+_WORDLIKE = Lazy(rb"[A-Za-z]+(?:[_\-. ][A-Za-z]+)*\Z")
+_PATHLIKE = Lazy(rb"(?:\.{0,2}|~|[A-Za-z]:|[a-z]{2,12}:/)[/\\][^\s]*\Z|[a-z][a-z0-9+.\-]{1,12}://")
+_UUID = Lazy(rb"[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}\Z")
+_DIGEST = Lazy(rb"(?i)(?:(?:sha\d+|md5)[:-])?(?:[0-9a-f]{32}|[0-9a-f]{40}|[0-9a-f]{56}|[0-9a-f]{64}|[0-9a-f]{96}|[0-9a-f]{128})\Z|sha\d{3}-")
+_HOST = Lazy(rb"[A-Za-z0-9.\-@]+:\d{1,5}\Z|[a-z0-9\-]+(?:\.[a-z0-9\-]+)+\Z")
+_SYMBOL_WORDS = Lazy(rb"[A-Za-z_:.,\-/|\\;()]+\Z")
+_PLAIN_TOKEN = Lazy(rb"[A-Za-z0-9+/=_\-.~%:]+\Z")
+_NUMBER = Lazy(rb"[+-]?[0-9][0-9_,.]*(?:[eE][+-]?\d+)?[a-zA-Z%]{0,2}\Z|0[xX][0-9a-fA-F]+[uUlL]{0,3}\Z")
+_DOTTED = Lazy(rb"[A-Za-z_][A-Za-z0-9_]*(?:(?:\.|->|::)[A-Za-z_][A-Za-z0-9_]*)+\Z")
+_IDENTIFIER = Lazy(rb"[A-Za-z_][A-Za-z_]*[0-9]{0,2}\Z")
+_FORMATTED = Lazy(rb"%[-0-9.]*[sdrixucfgp]\b|%\([a-z_]+\)|\{[a-zA-Z0-9_.:!]*\}|\$\{|\$\(|\{\{|<[A-Za-z_ -]+>|[a-z]\(\)")
 
 STRONG_STYLES: Final = frozenset(("env", "cli", "url", "dsn", "sql", "line"))
 
@@ -90,11 +100,13 @@ def password_like(value: bytes, style: str, quoted: bool) -> bool:
             return False
         if kinds == 1 or (kinds == 2 and words.wordiness(value) > 0.7 and not re.search(rb"[0-9@!#$%^&*]", value)):
             return False
+        if _SYMBOL_WORDS.match(value) and words.jumble(value) < 0.4:
+            return False
         if _FORMATTED.search(value) or value[:1] in b"$*&-+=|/<>!?~^%:" and not re.search(rb"[0-9]", value):
             return False
         return len(value) >= 4 and not re.match(rb"[A-Za-z_]+[0-9]?\Z", value)
     if style == "call":
-        return len(value) >= 6 and kinds >= 2 and not _WORDLIKE.match(value) and not _PATHLIKE.match(value) \
+        return len(value) >= 6 and kinds >= 3 and not _HOST.match(value) and not _WORDLIKE.match(value) and not _PATHLIKE.match(value) \
             and not _FORMATTED.search(value) and not _IDENTIFIER.match(value) and bool(re.search(rb"[0-9]", value))  # fmt: skip
     if _FORMATTED.search(value) or _DOTTED.match(value) or (_PATHLIKE.match(value) and value[:1] in b"/.~abcdefghijklmnopqrstuvwxyz"):
         return False
@@ -139,7 +151,7 @@ def token_like(value: bytes, strength: int, style: str, quoted: bool) -> bool:
     has_digit = re.search(rb"[0-9]", value) is not None
     random = words.looks_random(value, 12)
     if strength == words.WEAK:
-        if _UUID.match(value) or (_DIGEST.match(value) and style not in ("env", "cli")):
+        if _UUID.match(value) or (_DIGEST.match(value) and style != "env") or not _PLAIN_TOKEN.match(value) or re.search(rb"[^=]=[^=]", value):
             return False
         return words.looks_random(value, 20 if style in ("code", "call", "config") else 16) and not _PATHLIKE.match(value) and not _DOTTED.match(value)
     if _PATHLIKE.match(value) or _DOTTED.match(value):
@@ -172,7 +184,7 @@ def strict(value: bytes, strength: int, style: str) -> bool:
         return style in STRONG_STYLES and len(value) >= 8 and classes(value) >= 3 and words.wordiness(value) < 0.6 and words.entropy(value) >= 2.7
     if _DIGEST.match(value) and style == "config":
         return False
-    return len(value) >= 16 and words.looks_random(value, 16) and words.entropy(value) >= 3.0 and words.wordiness(value) < 0.3
+    return len(value) >= (16 if style in ("env", "cli", "dsn") else 32) and words.looks_random(value, 16) and words.entropy(value) >= 3.0 and words.wordiness(value) < 0.3
 
 
 KIND_OF: Final = {words.PASSWORD: "password", words.TOKEN: "secret", words.KEY: "key", words.WEAK: "credential"}
@@ -191,10 +203,10 @@ def make(data: bytes, start: int, end: int, strength: int, style: str, quoted: b
 
 # --- name = value ------------------------------------------------------------------------------------------------
 
-_NAME_REVERSED = re.compile(rb"[A-Za-z0-9_.\-$\x80-\xff]{1,64}")
-_TYPE_THEN = re.compile(rb"[ \t]{0,4}[A-Za-z_][A-Za-z0-9_.]{0,40}(?:[\[<][A-Za-z0-9_., |\[\]<>]{0,60}[\]>])?(?: \| None)?\??[ \t]{0,4}=[ \t]{0,4}")
-_CAST = re.compile(rb"!!?[a-z]{1,10}[ \t]{1,4}")
-_PLUS_EXPR = re.compile(rb"[ \t]*(?:\+|\.|%|\|\||\?|,[ \t]*[a-z_]+\)?:)")
+_NAME_REVERSED = Lazy(rb"[A-Za-z0-9_.\-$\x80-\xff]{1,64}")
+_TYPE_THEN = Lazy(rb"[ \t]{0,4}[A-Za-z_][A-Za-z0-9_.]{0,40}(?:[\[<][A-Za-z0-9_., |\[\]<>]{0,60}[\]>])?(?: \| None)?\??[ \t]{0,4}=[ \t]{0,4}")
+_CAST = Lazy(rb"!!?[a-z]{1,10}[ \t]{1,4}")
+_PLUS_EXPR = Lazy(rb"[ \t]*(?:\+|\.|%|\|\||\?|,[ \t]*[a-z_]+\)?:)")
 
 
 def assign(text: Text, end: int) -> list[Span]:
@@ -287,7 +299,7 @@ def _kind_of(name: bytes, strength: int) -> str:
     return "credential"
 
 
-_PROSE = re.compile(rb"[ \t]+[A-Za-z]{2,}[ \t,.)]+[A-Za-z]{2,}")
+_PROSE = Lazy(rb"[ \t]+[A-Za-z]{2,}[ \t,.)]+[A-Za-z]{2,}")
 
 
 def _prose_follows(data: bytes, pos: int, limit: int) -> bool:
@@ -332,8 +344,12 @@ def _shell_assignment(text: Text, pos: int, line_end: int, name: bytes, strength
     # lower-case, no blanks: ini, a key=value log or option, or a keyword argument of a program
     end = value.end
     while end > value.start and data[end - 1] in b",)];}":
+        if data[end - 1] in b"]})" and data[value.start] in b"[{(":
+            break
         end -= 1
     raw = data[value.start : end]
+    if raw.isupper() and _WORDLIKE.match(raw) and len(raw) < 24:
+        return []  # `--passwd=FILE`, `password=PASSWORD`
     if end < value.end or raw[-1:] in b"," or before in b"(," or _in_call(data, start_of_line, name_start):
         comma = raw.find(b",")
         if comma > 0 and style_of_value != "line":
@@ -355,7 +371,7 @@ def _in_call(data: bytes, line_start: int, pos: int) -> bool:
     return head.count(b"(") > head.count(b")")
 
 
-_DSN_BEFORE = re.compile(rb"(?i)(?:server|data source|host|hostname|driver|dsn|database|dbname|uid|user id|user|username|port|endpointsuffix|accountname|sharedaccesskeyname|endpoint|initial catalog)=[^;\n\"']{0,120};[^\n\"']{0,120}\Z")
+_DSN_BEFORE = Lazy(rb"(?i)(?:server|data source|host|hostname|driver|dsn|database|dbname|uid|user id|user|username|port|endpointsuffix|accountname|sharedaccesskeyname|endpoint|initial catalog)=[^;\n\"']{0,120};[^\n\"']{0,120}\Z")
 
 
 def _dsn_around(data: bytes, pos: int) -> bool:
@@ -399,7 +415,7 @@ def _list(text: Text, pos: int, limit: int, strength: int) -> list[Span]:
 
 # --- name value, as options and as arguments ------------------------------------------------------------------------
 
-_FLAG_REVERSED = re.compile(rb"([A-Za-z0-9_.\-]{0,48}[A-Za-z0-9])(-{1,2}|/)(?=[\s\"'=,(\[;|]|\Z)")
+_FLAG_REVERSED = Lazy(rb"([A-Za-z0-9_.\-]{0,48}[A-Za-z0-9])(-{1,2}|/)(?=[\s\"'=,(\[;|]|\Z)")
 
 
 def flag(text: Text, end: int) -> list[Span]:
@@ -455,7 +471,11 @@ def setter(text: Text, end: int) -> list[Span]:
     """Confirm `set -gx NAME value`, `setenv NAME value`, `ENV NAME value`, `#define NAME "value"`."""
     data = text.data
     limit = text.command_end(end)
-    named = re.compile(rb"\\?[\"']?(?:\$env:)?([A-Za-z_][A-Za-z0-9_.\-]{1,80})\\?[\"']?[ \t]{1,8}").match(data, end, min(end + 120, limit))
+    begin = end
+    while begin > 0 and data[begin - 1] not in b" \t\n" and end - begin < 120:
+        begin -= 1
+    end = begin
+    named = _SET_NAME.match(data, end, min(end + 120, limit))
     if named is None:
         return []
     strength = words.name_strength(named.group(1))
@@ -465,9 +485,10 @@ def setter(text: Text, end: int) -> list[Span]:
     if value is None or data[value.end : value.end + 1] == b"(":
         return []
     raw = data[value.start : value.end]
-    style = "env" if value.quoted or named.group(1).isupper() else "config"
-    if raw[:1] == b"=":
+    macro = data[max(0, begin - 12) : begin].rstrip().endswith(b"define")
+    if raw[:1] == b"=" or (macro and not value.quoted):
         return []
+    style = "code" if macro else "env" if value.quoted or named.group(1).isupper() else "config"
     return make(data, value.start, value.end, strength, style, value.quoted, _kind_of(named.group(1), strength))
 
 
@@ -522,15 +543,15 @@ def pair(text: Text, end: int) -> list[Span]:
     return make(data, value.start, value.end, strength, style, value.quoted, _kind_of(name, strength))
 
 
-_PAIR_NAME = re.compile(
+_PAIR_NAME = Lazy(
     rb"(?i)(?:name|key|id|field|header|parameter|property)\\{0,7}[\"']?[ \t]{0,4}[:=][ \t]{0,4}\\{0,7}[\"']?([A-Za-z][A-Za-z0-9_.\-]{1,80})(?=\\{0,7}[\"'\s,])"
 )
 
 # --- headers -----------------------------------------------------------------------------------------------------
 
-_SCHEME = re.compile(rb"(?i)(?:bearer|basic|token|apikey|api-key|key|digest|negotiate|ntlm|jwt|splunk|oauth|genietoken|snowflake|sso-key|ssws)(?:[ \t+]|%20|\\u0020)+")
-_CREDENTIAL = re.compile(rb"[A-Za-z0-9._~+/\-=|:%!@#$^*]{3,8192}")
-_AWS_SIGNATURE = re.compile(rb"(?i)signature[=\"' ]{1,3}([0-9a-zA-Z/+=%]{16,128})")
+_SCHEME = Lazy(rb"(?i)(?:bearer|basic|token|apikey|api-key|key|digest|negotiate|ntlm|jwt|splunk|oauth|genietoken|snowflake|sso-key|ssws)(?:[ \t+]|%20|\\u0020)+")
+_CREDENTIAL = Lazy(rb"[A-Za-z0-9._~+/\-=|:%!@#$^*]{3,8192}")
+_AWS_SIGNATURE = Lazy(rb"(?i)signature[=\"' ]{1,3}([0-9a-zA-Z/+=%]{16,128})")
 
 
 def _bearer_value(text: Text, start: int, end: int) -> list[Span]:
@@ -542,6 +563,8 @@ def _bearer_value(text: Text, start: int, end: int) -> list[Span]:
     value = values.canonical(raw)
     if len(value) < 4 or words.is_placeholder(value) or b"[REDACTED" in value or _FORMATTED.search(value):
         return []
+    if b"://" in value or re.match(rb"[a-z_]{3,24}=", value):
+        return []  # a link, or a list of parameters that other rules read
     if scheme is None:
         if data[start : start + 4].upper() in (b"AWS4", b"AWS3"):
             signed = _AWS_SIGNATURE.search(data, start, end)
@@ -554,10 +577,22 @@ def _bearer_value(text: Text, start: int, end: int) -> list[Span]:
         return []
     basic = scheme is not None and scheme.group()[:5].lower() == b"basic"
     kind = "basic-auth" if basic else "bearer-token"
-    return [Span(at, at + len(raw), kind, words.looks_random(value, 16) and not words.is_example(value), False, False, value)]
+    incident = _basic_strict(value) if basic else words.looks_random(value, 24) and not words.is_example(value)
+    return [Span(at, at + len(raw), kind, incident, False, False, value)]
 
 
-_HEADER_SEPARATOR = re.compile(rb"\\{0,7}[\"']?\]?[ \t]{0,4}(?:[:=,]|=>)[ \t]{0,4}(?:\\{0,7}[\"'])?")
+def _basic_strict(value: bytes) -> bool:
+    """Say whether a Basic credential holds a password that alone would convince a reader."""
+    import binascii
+
+    try:
+        password = binascii.a2b_base64(value + b"=" * (-len(value) % 4)).partition(b":")[2]
+    except binascii.Error:
+        return False
+    return len(password) >= 12 and classes(password) >= 3 and words.wordiness(password) < 0.4
+
+
+_HEADER_SEPARATOR = Lazy(rb"\\{0,7}[\"']?\]?[ \t]{0,4}(?:[:=,]|=>)[ \t]{0,4}(?:\\{0,7}[\"'])?")
 
 
 def authorization(text: Text, end: int) -> list[Span]:
@@ -575,7 +610,7 @@ def authorization(text: Text, end: int) -> list[Span]:
             return []
         stop = found.end()
         return _bearer_value(text, start, stop)
-    stop_at = re.compile(rb"[\"'\\\r\n<>`]").search(data, start, min(start + 2048, limit))
+    stop_at = _HEADER_END.search(data, start, min(start + 2048, limit))
     stop = stop_at.start() if stop_at else min(start + 2048, limit)
     while stop > start and data[stop - 1] in b" \t":
         stop -= 1
@@ -589,12 +624,12 @@ def bearer(text: Text, end: int) -> list[Span]:
     if found is None:
         return []
     value = found.group().rstrip(b".,:=") if found.group()[-1:] in b".,:" else found.group()
-    if not words.looks_random(value, 16) or words.is_example(value):
+    if not words.looks_random(value, 16) or words.is_example(value) or b"://" in value:
         return []
     return [Span(end, end + len(value), "bearer-token", True, False, False, values.canonical(value))]
 
 
-_COOKIE_PAIR = re.compile(rb"([A-Za-z0-9_.\-]{1,64})=([^;\s\"'\\,]{6,4096})")
+_COOKIE_PAIR = Lazy(rb"([A-Za-z0-9_.\-]{1,64})=([^;\s\"'\\,]{6,4096})")
 
 
 def cookie(text: Text, end: int) -> list[Span]:
@@ -623,7 +658,7 @@ def cookie(text: Text, end: int) -> list[Span]:
 
 # --- addresses ---------------------------------------------------------------------------------------------------
 
-_USERINFO = re.compile(rb"([^\s/:@\"'<>`\\?#]{0,128}):((?:[^\s/\"'<>`\\?#]|\\(?![nrt\"'\\]))[^\s\"'<>`\\]{0,255})")
+_USERINFO = Lazy(rb"([^\s/:@\"'<>`\\?#]{0,128}):((?:[^\s/\"'<>`\\?#]|\\(?![nrt\"'\\]))[^\s\"'<>`\\]{0,255})")
 
 
 def userinfo(text: Text, end: int) -> list[Span]:
@@ -656,7 +691,7 @@ def userinfo(text: Text, end: int) -> list[Span]:
     begin = found.start(2)
     raw = region[:last]
     value = values.canonical(raw)
-    if len(value) < 3 or words.is_placeholder(value) or b"[REDACTED" in raw or b"REDACTED" == value:
+    if len(value) < 3 or words.is_placeholder(value) or b"[REDACTED" in raw or b"REDACTED" == value or value[-1:] == b"]":
         return []
     if _FORMATTED.search(value) or (words.is_expression(value) and re.search(rb"[(\[]", value)):
         return []
@@ -697,7 +732,7 @@ def query(text: Text, end: int) -> list[Span]:
 def jdbc_thin(text: Text, end: int) -> list[Span]:
     """Confirm Oracle's `thin:user/X@host` and `sqlplus user/X@db`; `end` is behind `user/`."""
     data = text.data
-    found = re.compile(rb"[^\s@\"'\\/]{3,128}(?=@)").match(data, end, min(end + 160, text.line(end)[1]))
+    found = _THIN.match(data, end, min(end + 160, text.line(end)[1]))
     if found is None or words.is_placeholder(found.group()):
         return []
     return make(data, found.start(), found.end(), words.PASSWORD, "url", False, "url-password")
@@ -713,6 +748,10 @@ def statement(text: Text, end: int) -> list[Span]:
         start -= 1
     value = values.read_quoted(data, start, text.line(end)[1])
     if value is None:
+        return []
+    # In prose things are identified by "names"; a statement shouts or uses single quotes.
+    shouted = re.search(rb"IDENTIFIED|PASSWORD|PLUGIN", data[max(0, start - 100) : start]) is not None
+    if not shouted and (data[end - 1 : end] != b"'" or not re.search(rb"(?i)user|role|login|set |grant|alter|create", data[max(0, start - 200) : start])):
         return []
     return make(data, value.start, value.end, words.PASSWORD, "sql", True, "password")
 
@@ -732,8 +771,8 @@ def netrc(text: Text, end: int) -> list[Span]:
     return make(data, value.start, value.end, words.PASSWORD, "line", value.quoted, "password")
 
 
-_NETRC = re.compile(rb"(?:machine[ \t]+\S+|default)(?:\s|\\n|\\t)+(?:(?:login|user|account|port)[ \t]+\S+?(?:\s|\\n|\\t)+){0,3}(?:password|passwd)[ \t]+\Z")
-_PGPASS = re.compile(rb"(?:\\?[A-Za-z0-9_.*-]|\\:){1,80}:(?:\d{4,5}|\*):(?:[A-Za-z0-9_.\-*]){1,64}:(?:[A-Za-z0-9_.\-@*]){1,64}:")
+_NETRC = Lazy(rb"(?:machine[ \t]+\S+|(?:\A|\n|\\n)[ \t]*default)(?:\s|\\n|\\t)+(?:(?:login|user|account|port)[ \t]+\S+?(?:\s|\\n|\\t)+){0,3}(?:password|passwd)[ \t]+\Z")
+_PGPASS = Lazy(rb"(?:\\?[A-Za-z0-9_.*-]|\\:){1,80}:(?:\d{4,5}|\*):(?:[A-Za-z0-9_.\-*]){1,64}:(?:[A-Za-z0-9_.\-@*]){1,64}:")
 
 
 def pgpass(text: Text, end: int) -> list[Span]:
@@ -767,10 +806,10 @@ def docker_auth(text: Text, end: int) -> list[Span]:
     import binascii
 
     data = text.data
-    separator = re.compile(rb"\\{0,7}[\"']?[ \t]{0,4}[:=][ \t]{0,4}(?:\\{0,7}[\"'])?").match(data, end, min(end + 32, text.line(end)[1]))
+    separator = _AUTH_SEPARATOR.match(data, end, min(end + 32, text.line(end)[1]))
     if separator is None:
         return []
-    found = re.compile(rb"[A-Za-z0-9+/]{8,400}={0,2}").match(data, separator.end(), min(separator.end() + 410, text.line(end)[1]))
+    found = _AUTH_VALUE.match(data, separator.end(), min(separator.end() + 410, text.line(end)[1]))
     if found is None:
         return []
     try:

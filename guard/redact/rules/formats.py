@@ -218,7 +218,7 @@ FORMATS: Final[tuple[Format, ...]] = (
        leaves=("npm_configregistryurlproxy",)),
     _f("pypi-token", "pypi-", rb"Ag[A-Za-z0-9_\-]{30,1000}", "pypi-AgEIcHlwaS5vcmc<u64:130> pypi-AgENdGVzdC5weXBpLm9yZw<u64:130>", strict=rb".{60,}",
        least=30),
-    _f("rubygems-key", "rubygems_", rb"[0-9a-f]{8,100}", "rubygems_<hex:48>", strict=rb".{57,}", cls=HEX),
+    _f("ruby-gems-key", "rubygems_", rb"[0-9a-f]{8,100}", "rubygems_<hex:48>", strict=rb".{57,}", cls=HEX),
     _f("crates-token", "cio", rb"[A-Za-z0-9]{32}(?![A-Za-z0-9])", "cio<b62:32>", cls=B62, need=24, least=32, gate="random"),
     _f("docker-token", "dckr_pat_ dckr_oat_", rb"[A-Za-z0-9_\-]{8,100}", "dckr_pat_<u64:27> dckr_oat_<u64:32>", strict=rb".{36,}"),
     _f("jfrog-key", "AKCp", rb"[A-Za-z0-9]{50,90}", "AKCp<b62:69>", cls=B62, need=24, least=50, gate="random"),
