@@ -410,6 +410,10 @@ def _decoding_rows(scanner: Scanner) -> tuple[list[tuple[Pattern, Handler]], Han
         data = text.data
         start = end - 16
         little = data[start + 1] == 0
+        while start >= 2 and end - start < 512 and (data[start - 1] == 0 and 0 < data[start - 2] < 128 if little else data[start - 2] == 0 and 0 < data[start - 1] < 128):
+            start -= 2
+        if start and (data[start - 1] == 0) == little:
+            return []  # the other byte order: here every second byte only looks like a pair
         run = (_LITTLE if little else _BIG).match(data, start, min(len(data), start + 131072))
         if run is None:
             return []

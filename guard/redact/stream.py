@@ -138,10 +138,10 @@ class Redactor:
             at = pending.rfind(word, low, end)
             if at < 0:
                 continue
-            start = pending.rfind(b"\n", 0, at) + 1
-            stop, _whole, more = blocks.open_extent(bytes(pending[max(start, at - 64) : start + blocks.BLOCK + 128]), end - max(start, at - 64))
-            if more and len(pending) - start < blocks.BLOCK:
-                end = min(end, start)
+            low_at = max(pending.rfind(b"\n", 0, at) + 1, at - 64)
+            opened = blocks.open_block(bytes(pending[low_at : at + blocks.BLOCK + 128]), end - low_at)
+            if opened is not None and len(pending) - low_at - opened < blocks.BLOCK:
+                end = min(end, pending.rfind(b"\n", 0, low_at + opened) + 1)
         return end
 
     def _take(self, end: int, last: bool = False) -> bytes:

@@ -111,6 +111,9 @@ def read(data: bytes, pos: int, limit: int, style: str) -> Value | None:
     return value
 
 
+_APART = Lazy(rb"[\s,]")
+
+
 def _continue_word(data: bytes, value: Value, limit: int) -> Value:
     """Follow a shell word over its further fragments: `abc'd e'"f"`.
 
@@ -129,12 +132,10 @@ def _continue_word(data: bytes, value: Value, limit: int) -> Value:
             if byte == opened and not value.quoted:
                 break
             part = read_quoted(data, end, limit)
-            if part is None or not part.closed or b"\n" in data[part.start : part.end]:
+            if part is None or not part.closed or part.start == part.end or _APART.search(data, part.start, part.end):
                 break
             follow = data[part.end + 1 : part.end + 2]
             if follow and follow not in b" \t\r\n;|&)\"'" and not follow.isalnum() and follow not in b"@!#$%^*-_+=?./:~":
-                break
-            if not value.quoted and not part.end - part.start:
                 break
             if data[part.start : part.start + 1] in b", :}])" and not value.quoted:
                 break

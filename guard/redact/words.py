@@ -243,6 +243,12 @@ def is_sequence(body: bytes) -> bool:
     return False
 
 
+def counts_up(value: bytes) -> bool:
+    """Say whether ten characters of a counting row stand anywhere in a value: nobody's key does that."""
+    low = value.lower()
+    return any(low[i : i + 10] in row for i in range(len(low) - 9) for row in _SEQUENCES)
+
+
 _EXAMPLE = Lazy(
     rb"(?i)(?:^|[^a-z])(?:example|your|placeholder|changeme|dummy|redacted|fake|insert|replace|xxxxx|xxxx+)(?:[^a-z]|$)|example(?:key)?\Z"
 )  # fmt: skip

@@ -160,20 +160,20 @@ def encoded_block(text: Text, end: int) -> list[Span]:
     return [Span(start, stop, "private-key", True, False, True, re.sub(rb"\s", b"", data[start:stop]))]
 
 
-def open_extent(data: bytes, upto: int) -> tuple[int, bool, bool]:
-    """Return `extent` for the first key block in `data`, of which only `upto` bytes are complete lines.
+def open_block(data: bytes, upto: int) -> int | None:
+    """Return where a key block begins in `data` that is still open at offset `upto`, up to which lines are complete.
 
-    For the stream: the third value says whether the block is still open at the end of what is there.
+    For the stream: None when nothing behind `upto` can change what stands before it.
     """
-    found = BEGIN.search(data)
-    if found is None:
-        at = data.find(b"LS0tLS1")
-        if at < 0:
-            return 0, False, False
-        # base64 wrapped over lines: open while whole lines of base64 follow
-        tail = data[at:upto]
-        return upto, False, re.fullmatch(rb"(?:[A-Za-z0-9+/=]{1,80}\r?\n[ \t]{0,12})+", tail) is not None
-    return extent(data[:upto], found.start())
+    found = BEGIN.search(data, 0, upto)
+    if found is not None:
+        return found.start() if extent(data[:upto], found.start())[2] else None
+    at = data.find(b"LS0tLS1", 0, upto)
+    # base64 wrapped over lines: open while whole lines of base64 follow
+    return at if at >= 0 and _WRAPPED_LINES.fullmatch(data, at, upto) is not None else None
+
+
+_WRAPPED_LINES = Lazy(rb"(?:[A-Za-z0-9+/=]{1,80}\r?\n[ \t]{0,12})+")
 
 
 def body_end(data: bytes, start: int, limit: int) -> int:

@@ -178,7 +178,7 @@ def judge(value: bytes, strength: int, style: str, quoted: bool) -> bool:
 
 def strict(value: bytes, strength: int, style: str) -> bool:
     """Say whether the sighting is an incident: the value alone would convince a reader."""
-    if words.is_example(value) or _FORMATTED.search(value) or _PATHLIKE.match(value) or _UUID.match(value) and strength == words.WEAK:
+    if words.is_example(value) or words.counts_up(value) or _FORMATTED.search(value) or _PATHLIKE.match(value) or _UUID.match(value) and strength == words.WEAK:
         return False
     if strength == words.PASSWORD:
         return style in STRONG_STYLES and len(value) >= 8 and classes(value) >= 3 and words.wordiness(value) < 0.6 and words.entropy(value) >= 2.7
