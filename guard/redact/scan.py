@@ -288,12 +288,13 @@ def _rows(scanner: Scanner) -> list[tuple[Pattern, Handler]]:
             return check(text, end)
 
         rows.append((Pattern(context.pattern, context.literals, False, True), confirm_context))
-    for program in sorted({name for row in commands.COMMANDS for name in row.programs}):
+    for row_of_programs in commands.COMMANDS:
+        confirmer = commands.Confirmer(row_of_programs)
 
-        def confirm_program(text: Text, end: int, depth: int, name: bytes = program) -> list[Span]:
-            return commands.program(text, end, name)
+        def confirm_program(text: Text, end: int, depth: int, check: commands.Confirmer = confirmer) -> list[Span]:
+            return check(text, end)
 
-        rows.append((Pattern(re.escape(program) + rb"(?:[ \t]|\\{0,7}[\"'],)", (program,), False, False), confirm_program))
+        rows.append((Pattern(commands.pattern(row_of_programs), tuple(row_of_programs.programs), False, True), confirm_program))
     return rows + decoding
 
 
@@ -319,10 +320,8 @@ _REGION_END = Lazy(rb"[ \t\r\n\"'<>`\0]")
 
 def _token_region(data: bytes, end: int, most: int) -> tuple[int, int]:
     """Return the unbroken stretch (no blank, no quote) around an offset."""
-    low = end
-    floor = max(0, end - most)
-    while low > floor and data[low - 1] not in b" \t\r\n\"'<>`\0":
-        low -= 1
+    back = _REGION_END.search(data[max(0, end - most) : end][::-1])
+    low = end - back.start() if back else max(0, end - most)
     stop = _REGION_END.search(data, end, end + most)
     return low, stop.start() if stop else min(len(data), end + most)
 
@@ -426,7 +425,7 @@ def _decoding_rows(scanner: Scanner) -> tuple[list[tuple[Pattern, Handler]], Han
     b64_literals = sorted(needles)
     rows: list[tuple[Pattern, Handler]] = []
     rows.append((Pattern(b"|".join(re.escape(n) for n in b64_literals), tuple(n.lower() for n in b64_literals), False, False), base64_hit))
-    heads = sorted({p[:8] for p in _PREFIXES if len(p) >= 3})
+    heads = sorted({p[:8] for p in _PREFIXES if len(p) >= 3 and p[:1] != b"$"})
     rows.append((Pattern(b"|".join(h.hex().encode() for h in heads), tuple(h.hex().encode() for h in heads), False, True), hex_hit))
     rows.append((Pattern(rb"(?:\\x[0-9a-f]{2}){8}|(?:\\[0-7]{3}){8}|(?:\\u00[2-7][0-9a-f]){4}", (b"\\x", b"\\0", b"\\1", b"\\u00"), False, True), escaped_hit))
     rows.append((Pattern(rb"[a-z0-9](?:\\u00(?:2[defb]|5f|3[ad]|[346][0-9a-f]|[57][0-9a])|\\x(?:2[def]|5f|3[ad])|\\055|\\137)[a-z0-9\\]", (b"\\u00", b"\\x", b"\\055", b"\\137"), False, True), escaped_hit))
@@ -464,7 +463,7 @@ def _percent_forms(prefix: bytes) -> list[bytes]:
 _LITTLE = Lazy(rb"(?:[\x01-\x7f]\x00){8,}")
 _BIG = Lazy(rb"(?:\x00[\x01-\x7f]){8,}")
 _B64_GROUP = Lazy(rb"[A-Za-z0-9+/_\-]{4}")
-_HEX_HEADS = {p[:3].hex().encode() for p in _PREFIXES if len(p) >= 3}
+_HEX_HEADS = {p[:3].hex().encode() for p in _PREFIXES if len(p) >= 3 and p[:1] != b"$"}
 
 
 def _padding(data: bytes, end: int) -> int:

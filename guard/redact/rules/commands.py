@@ -27,10 +27,12 @@ _IN = rb"(?<=[\s\"'])"
 class Command(NamedTuple):
     """One family of programs.
 
-    `part` is `whole`, or the byte behind which the secret begins (`:` in `user:X`).
+    `mark` is what the prefilter waits for behind a program's name (in either case), `lead` what the confirmer then reads
+    from the name to the value. `part` is the byte behind which the secret begins (`:` in `user:X`), or nothing.
     """
 
     kind: str
+    mark: bytes
     programs: tuple[bytes, ...]
     lead: bytes
     part: bytes
@@ -41,114 +43,124 @@ class Command(NamedTuple):
 WHOLE: Final = b""
 
 COMMANDS: Final[tuple[Command, ...]] = (
-    Command("password", (b"curl", b"xh", b"curlie"), _ANY + _IN + rb"(?:-[a-zA-Z]{0,6}[uU]|--user|--proxy-user)(?:" + _SEP + rb"|=)?(?=[^\s-])",
+    Command("password", rb"(?:-[a-z]{0,6}u|--user|--proxy-user)", (b"curl", b"xh", b"curlie"), _ANY + _IN + rb"(?:-[a-zA-Z]{0,6}[uU]|--user|--proxy-user)(?:" + _SEP + rb"|=)?(?=[^\s-])",
             b":", ("curl -u bob:<pw> https://h.example/x", "curl -s --user 'bob:<pw>' https://h.example", "curl --proxy-user=bob:<pw> x",
                    "curl -sSu bob:<pw> https://h.example"),
             ("curl -u bob https://h.example", "curl -u $USER:$PASS https://h.example")),
-    Command("password", (b"http", b"https"), _ANY + _IN + rb"(?:-a|--auth)(?:" + _SEP + rb"|=)", b":", ("http -a bob:<pw> https://h.example",)),
-    Command("password", (b"mysql", b"mysqldump", b"mariadb", b"mysqladmin", b"mysqlimport", b"mysqlshow", b"mariadb-dump", b"mysqlcheck"),
+    Command("password", rb"(?:-a|--auth)", (b"http", b"https"), _ANY + _IN + rb"(?:-a|--auth)(?:" + _SEP + rb"|=)", b":", ("http -a bob:<pw> https://h.example",)),
+    Command("password", rb"-p[^ ]", (b"mysql", b"mysqldump", b"mariadb", b"mysqladmin", b"mysqlimport", b"mysqlshow", b"mariadb-dump", b"mysqlcheck"),
             _ANY + _IN + rb"-p(?=[^\s\"',]|[\"'][^,\s\"'\]])", WHOLE, ("mysql -u root -p<pw> db", "mysqldump -p'<pw>' db", "mariadb -u bob -p<pw>"),
             ("mysql -u root -p db", "mysql -u root -p")),
-    Command("password", (b"sshpass",), _ANY + _IN + rb"-p" + _SEP + rb"?", WHOLE, ("sshpass -p <pw> ssh host", "sshpass -p'<pw>' ssh h"),
+    Command("password", rb"-p", (b"sshpass",), _ANY + _IN + rb"-p" + _SEP + rb"?", WHOLE, ("sshpass -p <pw> ssh host", "sshpass -p'<pw>' ssh h"),
             ("sshpass -f file ssh host", "sshpass -e ssh host")),
-    Command("password", (b"openssl", b"easyrsa", b"signtool", b"keytool"), rb"[^\n|;]{0,400}?\bpass:", WHOLE, ("openssl rsa -in k.pem -passin pass:<pw>",),
+    Command("password", rb"pass:", (b"openssl", b"easyrsa", b"signtool", b"keytool"), rb"[^\n|;]{0,400}?\bpass:", WHOLE, ("openssl rsa -in k.pem -passin pass:<pw>",),
             ("openssl rsa -passin env:PW", "openssl rsa -passin file:/etc/pw")),
-    Command("password", (b"openssl",), rb"[^\n|;]{0,200}?\benc\b" + _ANY + _IN + rb"(?:-k|-K)" + _SEP, WHOLE, ("openssl enc -aes-256-cbc -k <pw> -in f",)),
-    Command("password", (b"7z", b"7za", b"7zr", b"7zz", b"rar", b"unrar", b"unar"), _ANY + _IN + rb"-h?p(?=[^\s\"',-]|[\"'][^,\s\"'\]])", WHOLE,
+    Command("password", rb"-k", (b"openssl",), rb"[^\n|;]{0,200}?\benc\b" + _ANY + _IN + rb"(?:-k|-K)" + _SEP, WHOLE, ("openssl enc -aes-256-cbc -k <pw> -in f",)),
+    Command("password", rb"-h?p[^ ]", (b"7z", b"7za", b"7zr", b"7zz", b"rar", b"unrar", b"unar"), _ANY + _IN + rb"-h?p(?=[^\s\"',-]|[\"'][^,\s\"'\]])", WHOLE,
             ("7z a -p<pw> out.7z dir", "rar a -hp<pw> out.rar dir"), ("7z a out.7z dir",)),
-    Command("password", (b"zip", b"unzip", b"zipcloak"), _ANY + _IN + rb"-[a-zA-Z]{0,4}P" + _SEP + rb"?", WHOLE, ("unzip -P <pw> a.zip", "zip -r -P <pw> a.zip d")),
-    Command("password", (b"ldapsearch", b"ldapmodify", b"ldapadd", b"ldapwhoami", b"ldappasswd", b"ldapdelete", b"ldapmodrdn", b"ldapcompare"),
+    Command("password", rb"-[a-z]{0,4}p", (b"zip", b"unzip", b"zipcloak"), _ANY + _IN + rb"-[a-zA-Z]{0,4}P" + _SEP + rb"?", WHOLE, ("unzip -P <pw> a.zip", "zip -r -P <pw> a.zip d")),
+    Command("password", rb"-[a-z]{0,4}w", (b"ldapsearch", b"ldapmodify", b"ldapadd", b"ldapwhoami", b"ldappasswd", b"ldapdelete", b"ldapmodrdn", b"ldapcompare"),
             _ANY + _IN + rb"-[a-zA-Z]{0,4}w" + _SEP + rb"?", WHOLE, ("ldapsearch -x -D cn=admin -w <pw> -b dc=x",), ("ldapsearch -x -W -b dc=x",)),
-    Command("password", (b"rclone",), rb"[^\n|;]{0,100}?\bobscure" + _SEP, WHOLE, ("rclone obscure <pw>",)),
-    Command("password", (b"smbclient", b"rpcclient", b"smbmap", b"smbget", b"smbcacls", b"net", b"winexe", b"wmic", b"smbtree"),
+    Command("password", rb"obscure", (b"rclone",), rb"[^\n|;]{0,100}?\bobscure" + _SEP, WHOLE, ("rclone obscure <pw>",)),
+    Command("password", rb"(?:-u|--user)", (b"smbclient", b"rpcclient", b"smbmap", b"smbget", b"smbcacls", b"net", b"winexe", b"wmic", b"smbtree"),
             _ANY + _IN + rb"(?:-U|--user)(?:" + _SEP + rb"|=)?(?=[^\s-])", b"%", ("smbclient -U bob%<pw> //h/share", "smbclient //h/s --user=bob%<pw>"),
             ("smbclient -U bob //h/share",)),
-    Command("password", (b"docker", b"podman", b"buildah", b"skopeo", b"nerdctl", b"helm", b"az", b"oc", b"apptainer", b"singularity", b"crane", b"oras",
+    Command("password", rb"-p", (b"docker", b"podman", b"buildah", b"skopeo", b"nerdctl", b"helm", b"az", b"oc", b"apptainer", b"singularity", b"crane", b"oras",
                          b"wandb", b"snyk", b"argocd", b"cf", b"ibmcloud", b"rancher", b"twine", b"jf", b"tower-cli", b"gcrane"),
             rb"[^\n|;]{0,200}?\b(?:login|upload|signin)\b" + _ANY + _IN + rb"-p(?:" + _SEP + rb"|=)?(?=[^\s-])", WHOLE,
             ("docker login -u bob -p <pw> reg.example", "podman login -p <pw> -u bob reg.example", "az login -u bob -p <pw>"),
             ("docker login reg.example",)),
-    Command("password", (b"ipmitool", b"ipmipower", b"bmc-info", b"sqlcmd", b"bcp", b"tsql", b"isql", b"osql", b"mosquitto_pub", b"mosquitto_sub",
+    Command("password", rb"-p", (b"ipmitool", b"ipmipower", b"bmc-info", b"sqlcmd", b"bcp", b"tsql", b"isql", b"osql", b"mosquitto_pub", b"mosquitto_sub",
                          b"ipmi-power", b"ncat", b"crowbar", b"fastboot"), _ANY + _IN + rb"-P" + _SEP + rb"?(?=[^\s\"',-])", WHOLE,
             ("ipmitool -H h -U root -P <pw> power status", "sqlcmd -S h -U sa -P <pw>")),
-    Command("password", (b"htpasswd",), _SEP + rb"(?:-[a-zA-Z]{1,8}" + _SEP + rb"){0,4}?-(?=[a-zA-Z]{0,6}b)[a-mo-zA-Z]{1,7}" + _SEP + rb"(?:-[a-zA-Z]{1,4}" + _SEP
+    Command("password", rb"-[a-z]{0,6}b", (b"htpasswd",), _SEP + rb"(?:-[a-zA-Z]{1,8}" + _SEP + rb"){0,4}?-(?=[a-zA-Z]{0,6}b)[a-mo-zA-Z]{1,7}" + _SEP + rb"(?:-[a-zA-Z]{1,4}" + _SEP
             + rb"){0,3}(?:[^\s\"']{1,200}" + _SEP + rb"){2}(?=[^\s])", WHOLE, ("htpasswd -b /etc/htpasswd bob <pw>", "htpasswd -cbB f bob <pw>")),
-    Command("password", (b"htpasswd",), _SEP + rb"(?:-[a-zA-Z]{1,8}" + _SEP + rb"){0,4}?-(?=[a-zA-Z]{0,6}n)(?=[a-zA-Z]{0,6}b)[a-zA-Z]{1,7}" + _SEP + rb"(?:-[a-zA-Z]{1,4}" + _SEP
+    Command("password", rb"-[a-z]{0,6}b", (b"htpasswd",), _SEP + rb"(?:-[a-zA-Z]{1,8}" + _SEP + rb"){0,4}?-(?=[a-zA-Z]{0,6}n)(?=[a-zA-Z]{0,6}b)[a-zA-Z]{1,7}" + _SEP + rb"(?:-[a-zA-Z]{1,4}" + _SEP
             + rb"){0,3}[^\s\"']{1,200}" + _SEP + rb"(?=[^\s])", WHOLE, ("htpasswd -nb bob <pw>", "htpasswd -nbB bob <pw>")),
-    Command("password", (b"redis-cli", b"valkey-cli", b"keydb-cli"), _ANY + _IN + rb"-a" + _SEP, WHOLE, ("redis-cli -h h -a <pw> ping",)),
-    Command("password", (b"mongo", b"mongosh", b"mongodump", b"mongorestore", b"mongoimport", b"mongoexport", b"mongostat", b"clickhouse-client", b"influx",
+    Command("password", rb"-a", (b"redis-cli", b"valkey-cli", b"keydb-cli"), _ANY + _IN + rb"-a" + _SEP, WHOLE, ("redis-cli -h h -a <pw> ping",)),
+    Command("password", rb"-p", (b"mongo", b"mongosh", b"mongodump", b"mongorestore", b"mongoimport", b"mongoexport", b"mongostat", b"clickhouse-client", b"influx",
                          b"cqlsh", b"rdesktop", b"lftp", b"ncftpput", b"ncftpget", b"snmpget", b"impacket", b"nxc", b"crackmapexec", b"evil-winrm", b"usermod",
                          b"useradd", b"rabbitmqadmin", b"beeline", b"hydra", b"impala-shell", b"vncdo"), _ANY + _IN + rb"-p(?:" + _SEP + rb"|=)?(?=[^\s\"',-])", WHOLE,
             ("mongosh -u bob -p <pw> host/db", "mongodump -u bob -p<pw> -d x", "cqlsh -u bob -p <pw>"),
             ("mongosh -p", "snmpget -p 161 host")),
-    Command("password", (b"snmpget", b"snmpwalk", b"snmpset", b"snmpbulkwalk"), _ANY + _IN + rb"-[AX]" + _SEP, WHOLE, ("snmpwalk -v3 -u bob -A <pw> host",)),
-    Command("password", (b"sqlplus", b"expdp", b"impdp", b"rman", b"exp", b"imp", b"sqlldr"),
+    Command("password", rb"-[ax]", (b"snmpget", b"snmpwalk", b"snmpset", b"snmpbulkwalk"), _ANY + _IN + rb"-[AX]" + _SEP, WHOLE, ("snmpwalk -v3 -u bob -A <pw> host",)),
+    Command("password", rb"[a-z0-9_$#]{1,64}/", (b"sqlplus", b"expdp", b"impdp", b"rman", b"exp", b"imp", b"sqlldr"),
             _SEP + rb"(?:-[A-Z]{1,3}" + _SEP + rb"){0,2}\\{0,3}[\"']?[A-Za-z0-9_$#]{1,64}/(?=[^\s/@\"']{3,128}(?:@|\s|\Z))", WHOLE, ("sqlplus bob/<apw>@db",)),
-    Command("token", (b"wandb", b"vault", b"weave", b"modal", b"replicate", b"runpodctl", b"comet", b"neptune", b"clearml-init", b"kaggle"),
+    Command("token", rb"login", (b"wandb", b"vault", b"weave", b"modal", b"replicate", b"runpodctl", b"comet", b"neptune", b"clearml-init", b"kaggle"),
             rb"[^\n|;]{0,60}?\blogin" + _SEP + rb"(?:--[a-z\-]{2,20}(?:=[^\s]{1,60})?" + _SEP + rb"){0,3}(?=\\{0,7}[\"']?[A-Za-z0-9_.\-]{16,})", WHOLE,
             ("wandb login <hex:40>", "wandb login --relogin <hex:40>", "vault login hvs.<u64:24>"), ("wandb login", "vault login -method=ldap username=bob")),
-    Command("token", (b"doctl", b"flyctl", b"fly", b"hcloud", b"linode-cli", b"huggingface-cli", b"hf", b"heroku", b"netlify", b"gh", b"glab", b"tea", b"cargo",
+    Command("token", rb"(?:-t|login|auth-token|--with-token)", (b"doctl", b"flyctl", b"fly", b"hcloud", b"linode-cli", b"huggingface-cli", b"hf", b"heroku", b"netlify", b"gh", b"glab", b"tea", b"cargo",
                       b"gem", b"npm", b"render", b"railway"),
             _ANY + _IN + rb"(?:-t|login|auth-token|--with-token)(?:" + _SEP + rb"|=)(?=\\{0,7}[\"']?[A-Za-z0-9_.\-]{20,})", WHOLE, ("doctl auth init -t <hex:64>", "cargo login <b62:36>")),
-    Command("key", (b"aws", b"npm", b"git", b"gh", b"gcloud", b"pip", b"poetry", b"yarn", b"pnpm", b"conda", b"snowsql", b"hub", b"openai", b"hg", b"dvc", b"mc", b"heroku",
+    Command("key", rb"[^ ]{0,120}(?:token|secret|password|passwd|_key|apikey|api-key|_auth|openai|anthropic)", (b"aws", b"npm", b"git", b"gh", b"gcloud", b"pip", b"poetry", b"yarn", b"pnpm", b"conda", b"snowsql", b"hub", b"openai", b"hg", b"dvc", b"mc", b"heroku",
                     b"firebase", b"pulumi", b"composer", b"bundle", b"nuget", b"fly", b"flyctl", b"wrangler", b"kubectl", b"crudini", b"llm"),
             rb"[^\n|;]{0,120}?\b(?:config(?:ure)?|secrets?|keys|env)" + _SEP + rb"(?:(?:set|add|put|--add|--global|--local|--plaintext|-g|--location[= ][a-z]+)" + _SEP
             + rb"){0,3}[^\s\"']{0,120}(?i:token|secret|password|passwd|_key|apikey|api-key|_auth|openai|anthropic)[a-zA-Z_\-]{0,30}(?:" + _SEP + rb"|=)(?=[^\s-])", WHOLE,
             ("aws configure set aws_secret_access_key <b64:40>", "npm config set //registry.example/:_authToken <b62:36>", "git config --global gitlab.token <b62:20>")),
-    Command("password", (b"poetry",), rb"[^\n|;]{0,60}?\bhttp-basic\.[A-Za-z0-9_\-]{1,60}" + _SEP + rb"[^\s\"']{1,80}" + _SEP, WHOLE, ("poetry config http-basic.foo bob <pw>",)),
-    Command("password", (b"mc",), rb"[^\n|;]{0,40}?\b(?:alias" + _SEP + rb"set|config" + _SEP + rb"host" + _SEP + rb"add)" + _SEP + rb"(?:[^\s\"']{1,200}" + _SEP + rb"){3}", WHOLE,
+    Command("password", rb"http-basic\.", (b"poetry",), rb"[^\n|;]{0,60}?\bhttp-basic\.[A-Za-z0-9_\-]{1,60}" + _SEP + rb"[^\s\"']{1,80}" + _SEP, WHOLE, ("poetry config http-basic.foo bob <pw>",)),
+    Command("password", rb"(?:alias|config)", (b"mc",), rb"[^\n|;]{0,40}?\b(?:alias" + _SEP + rb"set|config" + _SEP + rb"host" + _SEP + rb"add)" + _SEP + rb"(?:[^\s\"']{1,200}" + _SEP + rb"){3}", WHOLE,
             ("mc alias set m https://h.example AKEY <pw>",)),
-    Command("password", (b"nmcli", b"iwconfig", b"wpa_passphrase", b"netsh"), rb"(?:[^\n|;]{0,300}?\b(?:password|psk|key|wifi-sec\.psk)|" + _SEP + rb"[^\s\"'-]{1,64})" + _SEP, WHOLE,
+    Command("password", rb"(?:password|psk|key|[^ ]{1,64}[ \t\"'])", (b"nmcli", b"iwconfig", b"wpa_passphrase", b"netsh"), rb"(?:[^\n|;]{0,300}?\b(?:password|psk|key|wifi-sec\.psk)|" + _SEP + rb"[^\s\"'-]{1,64})" + _SEP, WHOLE,
             ("nmcli dev wifi connect home password <pw>", "wpa_passphrase home <pw>")),
-    Command("password", (b"net",), _SEP + rb"(?i:user)" + _SEP + rb"[^\s\"'/]{1,64}" + _SEP + rb"(?=[^\s/])", WHOLE, ("net user bob <pw> /add",)),
-    Command("password", (b"xfreerdp", b"wlfreerdp", b"mstsc", b"cmdkey", b"xfreerdp3"), rb"[^\n|;]{0,400}?/p(?:ass)?:", WHOLE, ("xfreerdp /u:bob /p:<pw> /v:h",)),
-    Command("password", (b"ssh-keygen",), _ANY + _IN + rb"-[NP]" + _SEP, WHOLE, ("ssh-keygen -t ed25519 -N <pw> -f k",), ("ssh-keygen -t ed25519 -N '' -f k",)),
-    Command("password", (b"lftp", b"wput", b"ncftp"), _ANY + _IN + rb"-u" + _SEP + rb"?(?=[^\s-])", b",", ("lftp -u bob,<apw> ftp.example",)),
-    Command("password", (b"swaks",), _ANY + _IN + rb"-ap" + _SEP, WHOLE, ("swaks --to a@b.example -ap <pw>",)),
-    Command("password", (b"mkpasswd", b"doveadm", b"slappasswd", b"caddy", b"grub-mkpasswd-pbkdf2"), _ANY + _IN + rb"(?:-s|-p|--plaintext)" + _SEP, WHOLE, ("slappasswd -s <pw>",)),
-    Command("password", (b"mount", b"mount.cifs"), rb"[^\n|;]{0,400}?\b(?:password|pass)=", b"", ("mount -t cifs //h/s /m -o username=bob,password=<apw>,vers=3",)),
-    Command("password", (b"jupyter", b"jupyter-lab", b"jupyter-notebook"), rb"[^\n|;]{0,300}?\.(?:token|password)=", WHOLE, ("jupyter lab --NotebookApp.token=<hex:48>",)),
+    Command("password", rb"user", (b"net",), _SEP + rb"(?i:user)" + _SEP + rb"[^\s\"'/]{1,64}" + _SEP + rb"(?=[^\s/])", WHOLE, ("net user bob <pw> /add",)),
+    Command("password", rb"/p(?:ass)?:", (b"xfreerdp", b"wlfreerdp", b"mstsc", b"cmdkey", b"xfreerdp3"), rb"[^\n|;]{0,400}?/p(?:ass)?:", WHOLE, ("xfreerdp /u:bob /p:<pw> /v:h",)),
+    Command("password", rb"-[np]", (b"ssh-keygen",), _ANY + _IN + rb"-[NP]" + _SEP, WHOLE, ("ssh-keygen -t ed25519 -N <pw> -f k",), ("ssh-keygen -t ed25519 -N '' -f k",)),
+    Command("password", rb"-u", (b"lftp", b"wput", b"ncftp"), _ANY + _IN + rb"-u" + _SEP + rb"?(?=[^\s-])", b",", ("lftp -u bob,<apw> ftp.example",)),
+    Command("password", rb"-ap", (b"swaks",), _ANY + _IN + rb"-ap" + _SEP, WHOLE, ("swaks --to a@b.example -ap <pw>",)),
+    Command("password", rb"(?:-s|-p|--plaintext)", (b"mkpasswd", b"doveadm", b"slappasswd", b"caddy", b"grub-mkpasswd-pbkdf2"), _ANY + _IN + rb"(?:-s|-p|--plaintext)" + _SEP, WHOLE, ("slappasswd -s <pw>",)),
+    Command("password", rb"[^ ]{0,200}pass(?:word)?=", (b"mount", b"mount.cifs"), rb"[^\n|;]{0,400}?\b(?:password|pass)=", b"", ("mount -t cifs //h/s /m -o username=bob,password=<apw>,vers=3",)),
+    Command("password", rb"[^ ]{0,60}\.(?:token|password)=", (b"jupyter", b"jupyter-lab", b"jupyter-notebook"), rb"[^\n|;]{0,300}?\.(?:token|password)=", WHOLE, ("jupyter lab --NotebookApp.token=<hex:48>",)),
 )  # fmt: skip
 
 _BEFORE_PROGRAM = Lazy(rb"[A-Za-z0-9_.\-]")
 
 
-def confirmers() -> dict[bytes, list[tuple[str, Lazy, Command]]]:
-    """Return per program its rows, compiled on demand by the caller's cache."""
-    table: dict[bytes, list[tuple[str, Lazy, Command]]] = {}
-    for number, row in enumerate(COMMANDS):
-        compiled = Lazy(row.lead)
-        for program in row.programs:
-            table.setdefault(program, []).append((f"command-{number}", compiled, row))
-    return table
+def pattern(row: Command) -> bytes:
+    """Return the prefilter's pattern for a row: a program, anything on its line, the mark of an option."""
+    names = b"|".join(re.escape(name) for name in sorted(row.programs, key=len, reverse=True))
+    return rb"(?:" + names + rb")(?:[ \t]|\\{0,7}[\"'],)(?:[^\n]*[\s\"'=])?" + row.mark
 
 
-_TABLE: dict[bytes, list[tuple[str, Lazy, Command]]] = {}
+class Confirmer:
+    """Confirms one row.
 
+    Args:
+        row: the family.
+    """
 
-def program(text: Text, end: int, name: bytes) -> list[Span]:
-    """Confirm the secrets on a program's command line; `end` is just behind the name and one blank or quote."""
-    data = text.data
-    start = data.rfind(name, max(0, end - len(name) - 12), end)
-    if start < 0:
-        return []
-    if start and _BEFORE_PROGRAM.match(data, start - 1) and not (data[start - 2 : start - 1] == b"\\" and data[start - 1 : start] in b"nt"):
-        return []
-    begin = start + len(name)
-    limit = min(begin + REACH, text.command_end(begin))
-    if not _TABLE:
-        _TABLE.update(confirmers())
-    spans: list[Span] = []
-    for rule, lead, row in _TABLE.get(name, ()):
-        low, high = text.vain.get(rule, (0, 0))
-        if low <= begin and limit <= high:
-            continue
-        found = lead.match(data, begin, limit)
-        if found is None:
-            text.vain[rule] = (begin, limit)
-            continue
-        spans += _value(text, found.end(), row, data[found.start() : found.end()])
-    return spans
+    def __init__(self, row: Command) -> None:
+        self._row = row
+        self._lead = Lazy(row.lead)
+
+    def __call__(self, text: Text, end: int) -> list[Span]:
+        """Confirm the secret on the command line of the nearest program before `end`, the mark's end."""
+        data = text.data
+        low = max(0, end - REACH)
+        begin = -1
+        for name in self._row.programs:
+            at = data.rfind(name, low, end)
+            while at > begin:
+                if self._is_program(data, at, len(name)):
+                    begin = at
+                    length = len(name)
+                    break
+                at = data.rfind(name, low, at)
+        if begin < 0:
+            return []
+        last, seen = text.vain.get(self._row.lead.decode("latin-1"), (-1, -1))
+        if last == begin and seen == 0:
+            return []
+        text.vain[self._row.lead.decode("latin-1")] = (begin, 0)
+        begin += length
+        found = self._lead.match(data, begin, min(begin + REACH, text.command_end(begin)))
+        return [] if found is None else _value(text, found.end(), self._row, found.group())
+
+    @staticmethod
+    def _is_program(data: bytes, at: int, length: int) -> bool:
+        follow = data[at + length : at + length + 1]
+        if follow not in b" \t\"'\\" or not follow:
+            return False
+        return not at or not _BEFORE_PROGRAM.match(data, at - 1) or (data[at - 2 : at - 1] == b"\\" and data[at - 1 : at] in b"nt")
 
 
 def _value(text: Text, pos: int, row: Command, lead: bytes) -> list[Span]:
