@@ -197,7 +197,7 @@ def _stdout_write(data: bytes) -> None:
 
 def chunks(source: IO[bytes], path: str | None) -> Iterator[bytes]:
     """Read what is there, at most a block at once, without waiting for a full one; show progress on long files."""
-    size = 1 << 20
+    size = 1 << 19
     total = 0
     handle = source.fileno()
     whole = 0

@@ -13,7 +13,7 @@ from typing import Final
 
 from guard.redact.lazy import Lazy
 from guard.redact import shadow, words
-from guard.redact.engine import SMALL, Engine, Pattern, PlainEngine, best_engine
+from guard.redact.engine import NUMBER_BITS, SMALL, Engine, Pattern, PlainEngine, best_engine
 from guard.redact.rules import commands, contexts
 from guard.redact.rules.formats import FORMATS, Format
 from guard.redact.rules.table import CONTEXTS
@@ -23,8 +23,10 @@ from guard.redact.text import Text, begins_token
 DEPTH: Final = 3
 """How many layers of encoding are undone."""
 
-BUDGET: Final = 4.0
-"""Seconds that one block may take; after that every line with a hit left is withheld whole."""
+BUDGET: Final = 0.6
+"""Seconds of processor time a MiB that one block may take; after that every line with a hit left is withheld whole."""
+
+_NUMBER: Final = (1 << NUMBER_BITS) - 1
 
 Handler = Callable[[Text, int, int], "list[Span]"]
 
@@ -171,6 +173,7 @@ class Scanner:
         self._given = engine
         self._fast: Engine | None = engine
         self._plain = PlainEngine(self.patterns)
+        self._deadline = 0.0
         self.withheld = 0
 
     def engine(self, size: int) -> Engine:
@@ -201,28 +204,33 @@ class Scanner:
         spans = merge(spans)
         return _spare_markers(data, spans) if MARKER_START in data else spans
 
-    def _confirm(self, text: Text, hits: list[tuple[int, int]], since: int, depth: int) -> list[Span]:
+    def _confirm(self, text: Text, hits: list[int], since: int, depth: int) -> list[Span]:
         spans: list[Span] = []
-        deadline = time.monotonic() + BUDGET
+        if depth == 0:
+            # The processor's time, not the clock's: a busy machine must not change what is redacted.
+            self._deadline = time.thread_time() + BUDGET * (0.15 + len(text.data) / (1 << 20))
         handlers = self._handlers
         covered = -1
-        for count, (end, number) in enumerate(hits):
+        for count, hit in enumerate(hits):
+            end = hit >> NUMBER_BITS
             if end <= since or end <= covered:
                 continue
-            if count & 0xFF == 0xFF and time.monotonic() > deadline:
-                spans += self._withhold(text, hits[count:])
+            if count & 0xF == 0xF and time.thread_time() > self._deadline:
+                spans += self._withhold(text, hits, count)
                 break
-            for span in handlers[number](text, end, depth):
+            for span in handlers[hit & _NUMBER](text, end, depth):
                 spans.append(span)
-                if span.named and span.end > covered:
+                # What stands inside a long value goes with it; looking again at each place there would be quadratic.
+                if span.end > covered and (span.named or span.end - span.start > 300):
                     covered = span.end
         return spans
 
-    def _withhold(self, text: Text, hits: list[tuple[int, int]]) -> list[Span]:
+    def _withhold(self, text: Text, hits: list[int], first: int) -> list[Span]:
         """Fail closed: give up the lines of the hits that time did not suffice for."""
         spans: list[Span] = []
         last = -1
-        for end, _number in hits:
+        for index in range(first, len(hits)):
+            end = hits[index] >> NUMBER_BITS
             if end <= last:
                 continue
             low, high = text.line(max(0, end - 1))
@@ -343,9 +351,14 @@ def _decoding_rows(scanner: Scanner) -> tuple[list[tuple[Pattern, Handler]], Han
                 # back by whole groups, for what stands before the start (user:TOKEN)
                 while low >= 4 and end - low < 120 and _B64_GROUP.match(data, low - 4, low):
                     low -= 4
+                name = f"base64-{low & 3}"
+                past = text.vain.get(name, (0, -1))
+                if past[0] <= low and end <= past[1]:
+                    continue
                 run = _B64_RUN.match(data, low, min(len(data), low + 65536))
                 if run is None:
                     continue
+                text.vain[name] = (low, run.end())
                 seen = shadow.base64_run(data, low, run.end())
                 if seen is None:
                     continue
@@ -362,9 +375,16 @@ def _decoding_rows(scanner: Scanner) -> tuple[list[tuple[Pattern, Handler]], Han
         low = end - 24
         for start in range(max(0, low), end):
             if data[start : start + 6].lower() in _HEX_HEADS:
+                while start >= 2 and end - start < 600 and _HEX_PAIR.match(data, start - 2, start):
+                    start -= 2
+                name = f"hex-{start & 1}"
+                past = text.vain.get(name, (0, -1))
+                if past[0] <= start and end <= past[1]:
+                    continue
                 run = _HEX_RUN.match(data, start, start + 65536)
                 if run is None:
                     continue
+                text.vain[name] = (start, run.end())
                 found = [s for s in scanner.through(shadow.hexadecimal(data, start, run.end()), depth) if s.named]
                 if found:
                     return found
@@ -378,7 +398,7 @@ def _decoding_rows(scanner: Scanner) -> tuple[list[tuple[Pattern, Handler]], Han
         if low >= last[0] and end <= last[1]:
             return []
         # a quoted value may hold blanks: the name before it is part of what is read
-        low = max(text.line(end)[0], low - 48)
+        low = max(text.line(end)[0], low - 48, last[1] - 512)
         text.vain["escaped"] = (low, high)
         return _named_or_hidden(text.data, scanner.through(shadow.escapes(text.data, low, high), depth))
 
@@ -389,6 +409,7 @@ def _decoding_rows(scanner: Scanner) -> tuple[list[tuple[Pattern, Handler]], Han
         last = text.vain.get("percent", (0, -1))
         if low >= last[0] and end <= last[1]:
             return []
+        low = max(low, last[1] - 512)
         text.vain["percent"] = (low, high)
         return scanner.through(shadow.percent(text.data, low, high), depth)
 
@@ -397,7 +418,7 @@ def _decoding_rows(scanner: Scanner) -> tuple[list[tuple[Pattern, Handler]], Han
         last = text.vain.get("libedit", (0, -1))
         if depth >= DEPTH or (low >= last[0] and end <= last[1]):
             return []
-        low = max(low, end - 4096)
+        low = max(low, end - 4096, last[1] - 512)
         high = min(high, end + 8192)
         text.vain["libedit"] = (low, high)
         return scanner.through(shadow.escapes(text.data, low, high), depth)
@@ -460,6 +481,7 @@ def _percent_forms(prefix: bytes) -> list[bytes]:
     return forms
 
 
+_HEX_PAIR = Lazy(rb"[0-9a-fA-F]{2}")
 _LITTLE = Lazy(rb"(?:[\x01-\x7f]\x00){8,}")
 _BIG = Lazy(rb"(?:\x00[\x01-\x7f]){8,}")
 _B64_GROUP = Lazy(rb"[A-Za-z0-9+/_\-]{4}")

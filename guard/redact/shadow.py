@@ -108,25 +108,29 @@ def percent(raw: bytes, low: int, high: int) -> Shadow:
     return make(raw, low, high, _PERCENT, lambda match: bytes([int(match.group(1), 16)]))
 
 
-_UTF16LE = Lazy(rb"([\x01-\x7f])\x00")
-_UTF16BE = Lazy(rb"\x00([\x01-\x7f])")
+class Grouped(Shadow):
+    """A shadow of equal groups: `chars` raw bytes for every `size` decoded bytes (hex 2:1, base64 4:3, UTF-16 2:1)."""
+
+    __slots__ = ("_chars", "_low", "_size")
+
+    def __init__(self, data: bytes, low: int, chars: int, size: int) -> None:
+        self.data = data
+        self._low, self._chars, self._size = low, chars, size
+
+    def raw(self, start: int, end: int) -> tuple[int, int]:
+        """Map a shadow span to whole groups."""
+        return self._low + start // self._size * self._chars, self._low + -(-end // self._size) * self._chars
 
 
 def utf16(raw: bytes, low: int, high: int, little: bool) -> Shadow:
-    """Return the ASCII of a UTF-16 stretch."""
-    return make(raw, low, high, _UTF16LE if little else _UTF16BE, lambda match: match.group(1))
-
-
-def grouped(raw: bytes, low: int, text: bytes, chars: int, size: int) -> Shadow:
-    """Return a shadow of equal groups: `chars` raw characters for every `size` decoded bytes (hex 2:1, base64 4:3)."""
-    pieces = [(n * size, low + n * chars, chars, False) for n in range((len(text) + size - 1) // size)]
-    return Shadow(text, pieces or [(0, low, 0, True)])
+    """Return the ASCII of a UTF-16 stretch of whole units."""
+    return Grouped(raw[low + (not little) : high : 2], low, 2, 1)
 
 
 def hexadecimal(raw: bytes, low: int, high: int) -> Shadow:
     """Return the bytes of a run of hex digits that begins at a byte's first digit."""
     high -= (high - low) % 2
-    return grouped(raw, low, bytes.fromhex(raw[low:high].decode("ascii")), 2, 1)
+    return Grouped(bytes.fromhex(raw[low:high].decode("ascii")), low, 2, 1)
 
 
 def base64_run(raw: bytes, low: int, high: int) -> Shadow | None:
@@ -137,7 +141,7 @@ def base64_run(raw: bytes, low: int, high: int) -> Shadow | None:
         text = binascii.a2b_base64(run.translate(_URLSAFE) + b"=" * (-len(run) % 4))
     except (binascii.Error, ValueError):
         return None
-    return grouped(raw, low, text, 4, 3)
+    return Grouped(text, low, 4, 3)
 
 
 _URLSAFE = bytes.maketrans(b"-_", b"+/")

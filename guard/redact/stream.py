@@ -18,13 +18,13 @@ from guard.redact.scan import Scanner
 from guard.redact.spans import Span, marker
 from guard.redact.text import WINDOW
 
-READ: Final = 1 << 20
+READ: Final = 1 << 19
 """Bytes asked of the source at once."""
 
 LINE: Final = 1 << 20
 """A text line without an end is cut behind this many bytes, at a separator."""
 
-JSON_LINE: Final = 8 << 20
+JSON_LINE: Final = 4 << 20
 """A JSON line is kept whole up to this many bytes; a longer one is treated as text."""
 
 _SEPARATOR = Lazy(rb"[\s,;\0{}\[\]()<>|]")
@@ -100,9 +100,9 @@ class Redactor:
             if len(pending) > limit + WINDOW:
                 return self._reset(_cut(pending, limit))
             return 0
-        if end > READ * 2:
+        if end > READ:
             # A block is bounded; blocks end at lines, so where one ends changes nothing.
-            end = pending.rfind(b"\n", 0, READ * 2) + 1
+            end = pending.rfind(b"\n", 0, READ) + 1
             if end == 0:
                 limit = self._limit()
                 first = pending.find(b"\n") + 1

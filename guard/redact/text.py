@@ -36,7 +36,7 @@ class Text:
     def command_end(self, pos: int) -> int:
         r"""Return the end of the shell command's line that holds `pos`, followed over backslash and newline."""
         end = self.line(pos)[1]
-        while end < len(self.data) and end > 0 and self.data[end - 1] == 0x5C and end - pos < 4096:
+        while end < len(self.data) and end > 0 and self.data[end - 1] == 0x5C and end - pos < 2048:
             following = self.data.find(b"\n", end + 1)
             end = len(self.data) if following < 0 else following
         return end

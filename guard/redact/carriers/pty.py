@@ -12,7 +12,7 @@ from typing import Final
 from guard.redact.lazy import Lazy
 from guard.redact import shadow, words
 from guard.redact.carriers import strace
-from guard.redact.engine import SMALL, Engine, Pattern, PlainEngine, best_engine
+from guard.redact.engine import NUMBER_BITS, SMALL, Engine, Pattern, PlainEngine, best_engine
 from guard.redact.scan import Scanner
 from guard.redact.spans import Span
 
@@ -44,7 +44,7 @@ class Wraps:
             return []
         if self._fast is None and len(data) >= SMALL:
             self._fast = best_engine(_PATTERNS)
-        ends = [end for end, _number in (self._fast or self._plain).scan(data) if end > since]
+        ends = [hit >> NUMBER_BITS for hit in (self._fast or self._plain).scan(data) if hit >> NUMBER_BITS > since]
         found: list[Span] = []
         if self._note is not None and len(data) > since:
             found += self._rest(data, since, self._note)

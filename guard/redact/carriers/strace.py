@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 
 from guard.redact.lazy import Lazy
 from guard.redact import shadow, words
-from guard.redact.engine import SMALL, Engine, Pattern, PlainEngine, best_engine
+from guard.redact.engine import NUMBER_BITS, SMALL, Engine, Pattern, PlainEngine, best_engine
 from guard.redact.rules import blocks
 from guard.redact.rules.formats import FORMATS
 from guard.redact.scan import Scanner
@@ -88,7 +88,7 @@ class Calls:
         self._notes: dict[tuple[bytes, bytes, bytes], _Note] = {}
         self._offset = 0
 
-    def _hits(self, data: bytes) -> list[tuple[int, int]]:
+    def _hits(self, data: bytes) -> list[int]:
         if self._fast is None:
             if len(data) < SMALL:
                 return self._plain.scan(data)
@@ -103,7 +103,7 @@ class Calls:
         if not self._notes and b"write" not in data and b"read" not in data and b"send" not in data and b"recv" not in data:
             self._offset += len(data) - since
             return found
-        ends = [end for end, _number in self._hits(data) if end > since]
+        ends = [hit >> NUMBER_BITS for hit in self._hits(data) if hit >> NUMBER_BITS > since]
         if not ends and not self._notes:
             self._offset += len(data) - since
             return found

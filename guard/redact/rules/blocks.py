@@ -40,11 +40,9 @@ def extent(data: bytes, start: int) -> tuple[int, bool, bool]:
     if head_end >= 0 and data[header.end() : head_end].strip(b"\\rn\r\"' ,+;"):
         # Escaped, all on this line: what stands on the next belongs to somebody else.
         limit = head_end
-    end = _END.search(data, header.end(), limit)
-    body_limit = end.start() if end else limit
-    again = data.find(b"-----BEGIN", header.end(), body_limit)
-    if again >= 0:
-        body_limit, end = again, None
+    again = data.find(b"-----BEGIN", header.end(), limit)
+    body_limit = limit if again < 0 else again
+    end = _END.search(data, header.end(), body_limit)
     if end is not None:
         return end.end(), True, False
     pos = header.end()
