@@ -30,13 +30,16 @@ class Pattern(NamedTuple):
     """One pattern of the prefilter.
 
     `regex` must mean the same to Python and to hyperscan (no look-around). `literals` are lower-case bytes of which one
-    must occur for the pattern to match at all; empty means always try. `fixed` patterns may overlap themselves.
+    must occur for the pattern to match at all; empty means always try. `fixed` patterns may overlap themselves. `tail` is
+    what the pattern ends in where its beginning may lie far back: `re` looks for that alone, which gives more hits, and
+    the confirmer asks for the rest.
     """
 
     regex: bytes
     literals: tuple[bytes, ...]
     fixed: bool
     nocase: bool
+    tail: bytes = b""
 
 
 class Engine(Protocol):
@@ -67,10 +70,10 @@ class PlainEngine:
                 continue
             compiled = self._compiled.get(number)
             if compiled is None:
-                source = b"(?=(%s))" % pattern.regex if pattern.fixed else pattern.regex
+                source = b"(?=(%s))" % (pattern.tail or pattern.regex) if pattern.fixed or pattern.tail else pattern.regex
                 compiled = re.compile(source, re.DOTALL | (re.IGNORECASE if pattern.nocase else 0))
                 self._compiled[number] = compiled
-            if pattern.fixed:
+            if pattern.fixed or pattern.tail:
                 hits.extend(match.end(1) << NUMBER_BITS | number for match in compiled.finditer(data))
             else:
                 hits.extend(match.end() << NUMBER_BITS | number for match in compiled.finditer(data))

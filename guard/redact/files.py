@@ -231,28 +231,47 @@ def fitted(mark: bytes, length: int) -> bytes:
     return b"*" * length
 
 
-def overwrite(path: str, scanner: Scanner, marks: Marks, carrier: str, observe: Callable[[Sighting], None] | None) -> int:
+def overwrite(
+    path: str,
+    scanner: Scanner,
+    marks: Marks,
+    carrier: str,
+    observe: Callable[[Sighting], None] | None,
+    begin: int = 0,
+    whole_lines: bool = False,
+) -> int:
     """Overwrite the secrets of a live file at the same length and return how many spans were.
+
+    Args:
+        path: a regular file.
+        scanner: finds the spans.
+        marks: makes the markers.
+        carrier: how the text is read.
+        observe: told of every sighting of the first attempt.
+        begin: where to start, in bytes; what stands before was scrubbed earlier.
+        whole_lines: leave a last line without an end alone: its writer has not finished it.
 
     Raises:
         GuardError: the file was rewritten under every attempt.
     """
     done = 0
     for attempt in range(_ATTEMPTS):
-        count, again = _overwrite_once(path, scanner, marks, carrier, observe if attempt == 0 else None)
+        count, again = _overwrite_once(path, scanner, marks, carrier, observe if attempt == 0 else None, begin, whole_lines)
         done += count
         if not again:
             return done
     raise GuardError(f"{path} was rewritten under the scrub {_ATTEMPTS} times", "run it again when its shells are quiet")
 
 
-def _overwrite_once(path: str, scanner: Scanner, marks: Marks, carrier: str, observe: Callable[[Sighting], None] | None) -> tuple[int, bool]:
+def _overwrite_once(
+    path: str, scanner: Scanner, marks: Marks, carrier: str, observe: Callable[[Sighting], None] | None, begin: int, whole_lines: bool
+) -> tuple[int, bool]:
     handle = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
         before = os.fstat(handle)
         sightings: list[Sighting] = []
         redactor = Redactor(scanner, marks.mark, carrier, sightings.append)
-        position = 0
+        position = begin
         content = bytearray()
         while data := os.pread(handle, 1 << 20, position):
             position += len(data)
@@ -260,7 +279,8 @@ def _overwrite_once(path: str, scanner: Scanner, marks: Marks, carrier: str, obs
             redactor.feed(data)
             if position > 512 << 20:
                 raise GuardError(f"{path} is over 512 MiB", "a live history is never that long; close it and use --in-place without --format history")
-        redactor.finish()
+        if not whole_lines or content.endswith(b"\n"):
+            redactor.finish()
         count = 0
         for sighting in sightings:
             if observe is not None:
@@ -272,9 +292,9 @@ def _overwrite_once(path: str, scanner: Scanner, marks: Marks, carrier: str, obs
             # The line around the span is compared with it: a history rewritten meanwhile may hold the same bytes by chance.
             low = max(0, sighting.offset - 64)
             around = bytes(content[low : sighting.offset + sighting.length + 64])
-            if not _same(handle, path, before, low, around):
+            if not _same(handle, path, before, begin + low, around):
                 return count, True
-            _write_all(handle, new, sighting.offset)
+            _write_all(handle, new, begin + sighting.offset)
             content[sighting.offset : sighting.offset + sighting.length] = new
             count += 1
         if count:

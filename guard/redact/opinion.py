@@ -22,7 +22,8 @@ def _plugins() -> tuple[Any, ...] | None:
     except ImportError:
         return None
     with default_settings():
-        return tuple(kind() for kind in get_mapping_from_secret_type_to_class().values() if kind.__name__ not in _LEAVE_OUT)
+        kinds: Any = get_mapping_from_secret_type_to_class().values()
+        return tuple(kind() for kind in kinds if kind.__name__ not in _LEAVE_OUT)
 
 
 def second_opinion(line: bytes) -> list[str] | None:

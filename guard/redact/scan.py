@@ -197,7 +197,7 @@ class Scanner:
         if hits:
             text = Text(data)
             spans = self._confirm(text, hits, since, depth)
-        if depth < DEPTH and (b"\x1b" in data or b"\x08" in data or b"\x9b" in data):
+        if depth < DEPTH and (b"\x1b" in data or b"\x08" in data):
             spans += self._terminal(data, since, depth)
         if not spans:
             return spans
@@ -241,10 +241,13 @@ class Scanner:
         return spans
 
     def _terminal(self, data: bytes, since: int, depth: int) -> list[Span]:
-        seen = shadow.ansi(data, 0, len(data))
-        if len(seen.data) == len(data):
-            return []
-        return _map(seen, self.find(seen.data, 0, depth + 1), since)
+        spans: list[Span] = []
+        for low, high in shadow.controlled_lines(data):
+            if high > since:
+                seen = shadow.ansi(data, low, high)
+                if len(seen.data) < high - low:
+                    spans += _map(seen, self.find(seen.data, 0, depth + 1), since)
+        return spans
 
     def through(self, seen: shadow.Shadow, depth: int) -> list[Span]:
         """Find in a shadow and map back to the text it was made of."""
@@ -302,7 +305,8 @@ def _rows(scanner: Scanner) -> list[tuple[Pattern, Handler]]:
         def confirm_program(text: Text, end: int, depth: int, check: commands.Confirmer = confirmer) -> list[Span]:
             return check(text, end)
 
-        rows.append((Pattern(commands.pattern(row_of_programs), tuple(row_of_programs.programs), False, True), confirm_program))
+        names = tuple(row_of_programs.programs)
+        rows.append((Pattern(commands.pattern(row_of_programs), names, False, True, row_of_programs.mark), confirm_program))
     return rows + decoding
 
 

@@ -66,11 +66,14 @@ def make(raw: bytes, low: int, high: int, pattern: Lazy, decode: Decode) -> Shad
     return Shadow(b"".join(out), pieces)
 
 
-ANSI: Final = Lazy(
-    rb"\x1b\[[0-?]{0,64}[ -/]{0,8}[@-~]|\x1b\][^\x07\x1b\n]{0,16}?;|\x1b\\|\x1b[P_^X]|\x1b[()*+#%][0-9A-Za-z]|\x1b[=>78cDEHMNOZ]|\x9b[0-?]{0,64}[@-~]|[\x07\x0e\x0f]"
-    rb"|[^\x08\x1b\n\r]\x08 \x08|[\x20-\x7e]\x08(?=[\x20-\x7e])"
+_CONTROLS = (
+    rb"\x1b(?:\[[0-?]{0,64}[ -/]{0,8}[@-~]|\][^\x07\x1b\n]{0,16}?;|\\|[P_^X]|[()*+#%][0-9A-Za-z]|[=>78cDEHMNOZ])|\x07"
 )
-"""Colours, cursor moves, titles' frames (the title's text stays visible to the rules), typed and erased characters."""
+ANSI: Final = Lazy(_CONTROLS)
+"""Colours, cursor moves, titles' frames: the title's text stays visible to the rules."""
+
+TYPED: Final = Lazy(_CONTROLS + rb"|[^\x08\x1b\n\r]\x08 \x08|[\x20-\x7e]\x08(?=[\x20-\x7e])")
+"""The same with typed and erased characters; slow, since any character may begin a match."""
 
 _ESCAPES = Lazy(rb"\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|x[0-9a-fA-F]{2}|[0-3]?[0-7]{1,2}|[nrtbfvae\"'\\/])")
 _SIMPLE = {b"n": b"\n", b"t": b"\t", b"r": b"\r", b"b": b"\b", b"f": b"\f", b"v": b"\v", b"a": b"\a", b"e": b"\x1b"}
@@ -92,7 +95,28 @@ def _escape(match: re.Match[bytes]) -> bytes:
 
 def ansi(raw: bytes, low: int, high: int) -> Shadow:
     """Return the text of a terminal stream without its control sequences."""
-    return make(raw, low, high, ANSI, lambda _match: b"")
+    pattern = TYPED if raw.find(b"\x08", low, high) >= 0 else ANSI
+    return make(raw, low, high, pattern, lambda _match: b"")
+
+
+def controlled_lines(raw: bytes) -> list[tuple[int, int]]:
+    """Return the stretches of whole lines in which control sequences or backspaces stand."""
+    out: list[tuple[int, int]] = []
+    pos = 0
+    escape, back = raw.find(b"\x1b"), raw.find(b"\x08")
+    while escape >= 0 or back >= 0:
+        first = min(escape if escape >= 0 else back, back if back >= 0 else escape)
+        low = max(pos, raw.rfind(b"\n", pos, first) + 1)
+        high = raw.find(b"\n", first) + 1
+        high = len(raw) if high == 0 else high
+        if out and out[-1][1] == low:
+            out[-1] = (out[-1][0], high)
+        else:
+            out.append((low, high))
+        pos = high
+        escape = raw.find(b"\x1b", high) if 0 <= escape < high else escape
+        back = raw.find(b"\x08", high) if 0 <= back < high else back
+    return out
 
 
 def escapes(raw: bytes, low: int, high: int) -> Shadow:

@@ -21,7 +21,7 @@ class Redacted(str):
 
     __slots__ = ()
 
-    def __new__(cls, *_: object) -> NoReturn:  # type: ignore[misc]
+    def __new__(cls, *_: object) -> NoReturn:
         """Refuse: text becomes `Redacted` by `guard.redact.redact_text`, never by a call of the type."""
         raise TypeError("Redacted text comes from guard.redact.redact_text, not from the type itself")
 
@@ -36,7 +36,8 @@ def bless(text: str) -> Redacted:
     Args:
         text: what the redactor has just cleaned, or a constant of guard's own code.
     """
-    return str.__new__(Redacted, text)
+    made: Redacted = str.__new__(Redacted, text)  # type: ignore[arg-type]
+    return made
 
 
 class Span(NamedTuple):

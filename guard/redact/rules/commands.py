@@ -20,6 +20,8 @@ REACH: Final = 512
 
 # Between two arguments: blanks, blanks over a continued line, or quote, comma, quote of a list.
 _SEP = rb"(?:\\{0,7}[\"']?[ \t]{0,4},[ \t]{0,4}|[ \t]{1,8}(?:\\\r?\n[ \t]{0,16})?)"
+# The same, into the next argument's opening quote.
+_NEXT = _SEP + rb"\\{0,7}[\"']?"
 _ANY = rb"[^\n|;]{0,400}?"
 _IN = rb"(?<=[\s\"'])"
 
@@ -71,38 +73,38 @@ COMMANDS: Final[tuple[Command, ...]] = (
             ("docker login -u bob -p <pw> reg.example", "podman login -p <pw> -u bob reg.example", "az login -u bob -p <pw>"),
             ("docker login reg.example",)),
     Command("password", rb"-p", (b"ipmitool", b"ipmipower", b"bmc-info", b"sqlcmd", b"bcp", b"tsql", b"isql", b"osql", b"mosquitto_pub", b"mosquitto_sub",
-                         b"ipmi-power", b"ncat", b"crowbar", b"fastboot"), _ANY + _IN + rb"-P" + _SEP + rb"?(?=[^\s\"',-])", WHOLE,
+                         b"ipmi-power", b"ncat", b"crowbar", b"fastboot"), _ANY + _IN + rb"-P" + _SEP + rb"?(?=[^\s\"',-]|\\{0,7}[\"'][^,\s\"'\]])", WHOLE,
             ("ipmitool -H h -U root -P <pw> power status", "sqlcmd -S h -U sa -P <pw>")),
-    Command("password", rb"-[a-z]{0,6}b", (b"htpasswd",), _SEP + rb"(?:-[a-zA-Z]{1,8}" + _SEP + rb"){0,4}?-(?=[a-zA-Z]{0,6}b)[a-mo-zA-Z]{1,7}" + _SEP + rb"(?:-[a-zA-Z]{1,4}" + _SEP
-            + rb"){0,3}(?:[^\s\"']{1,200}" + _SEP + rb"){2}(?=[^\s])", WHOLE, ("htpasswd -b /etc/htpasswd bob <pw>", "htpasswd -cbB f bob <pw>")),
-    Command("password", rb"-[a-z]{0,6}b", (b"htpasswd",), _SEP + rb"(?:-[a-zA-Z]{1,8}" + _SEP + rb"){0,4}?-(?=[a-zA-Z]{0,6}n)(?=[a-zA-Z]{0,6}b)[a-zA-Z]{1,7}" + _SEP + rb"(?:-[a-zA-Z]{1,4}" + _SEP
+    Command("password", rb"-[a-z]{0,6}b", (b"htpasswd",), _NEXT + rb"(?:-[a-zA-Z]{1,8}" + _NEXT + rb"){0,4}?-(?=[a-zA-Z]{0,6}b)[a-mo-zA-Z]{1,7}" + _NEXT + rb"(?:-[a-zA-Z]{1,4}" + _NEXT
+            + rb"){0,3}[^\s\"']{1,200}" + _NEXT + rb"[^\s\"']{1,200}" + _SEP + rb"(?=[^\s])", WHOLE, ("htpasswd -b /etc/htpasswd bob <pw>", "htpasswd -cbB f bob <pw>")),
+    Command("password", rb"-[a-z]{0,6}b", (b"htpasswd",), _NEXT + rb"(?:-[a-zA-Z]{1,8}" + _NEXT + rb"){0,4}?-(?=[a-zA-Z]{0,6}n)(?=[a-zA-Z]{0,6}b)[a-zA-Z]{1,7}" + _NEXT + rb"(?:-[a-zA-Z]{1,4}" + _NEXT
             + rb"){0,3}[^\s\"']{1,200}" + _SEP + rb"(?=[^\s])", WHOLE, ("htpasswd -nb bob <pw>", "htpasswd -nbB bob <pw>")),
     Command("password", rb"-a", (b"redis-cli", b"valkey-cli", b"keydb-cli"), _ANY + _IN + rb"-a" + _SEP, WHOLE, ("redis-cli -h h -a <pw> ping",)),
     Command("password", rb"-p", (b"mongo", b"mongosh", b"mongodump", b"mongorestore", b"mongoimport", b"mongoexport", b"mongostat", b"clickhouse-client", b"influx",
                          b"cqlsh", b"rdesktop", b"lftp", b"ncftpput", b"ncftpget", b"snmpget", b"impacket", b"nxc", b"crackmapexec", b"evil-winrm", b"usermod",
-                         b"useradd", b"rabbitmqadmin", b"beeline", b"hydra", b"impala-shell", b"vncdo"), _ANY + _IN + rb"-p(?:" + _SEP + rb"|=)?(?=[^\s\"',-])", WHOLE,
+                         b"useradd", b"rabbitmqadmin", b"beeline", b"hydra", b"impala-shell", b"vncdo"), _ANY + _IN + rb"-p(?:" + _SEP + rb"|=)?(?=[^\s\"',-]|\\{0,7}[\"'][^,\s\"'\]])", WHOLE,
             ("mongosh -u bob -p <pw> host/db", "mongodump -u bob -p<pw> -d x", "cqlsh -u bob -p <pw>"),
             ("mongosh -p", "snmpget -p 161 host")),
     Command("password", rb"-[ax]", (b"snmpget", b"snmpwalk", b"snmpset", b"snmpbulkwalk"), _ANY + _IN + rb"-[AX]" + _SEP, WHOLE, ("snmpwalk -v3 -u bob -A <pw> host",)),
     Command("password", rb"[a-z0-9_$#]{1,64}/", (b"sqlplus", b"expdp", b"impdp", b"rman", b"exp", b"imp", b"sqlldr"),
-            _SEP + rb"(?:-[A-Z]{1,3}" + _SEP + rb"){0,2}\\{0,3}[\"']?[A-Za-z0-9_$#]{1,64}/(?=[^\s/@\"']{3,128}(?:@|\s|\Z))", WHOLE, ("sqlplus bob/<apw>@db",)),
+            _NEXT + rb"(?:-[A-Z]{1,3}" + _NEXT + rb"){0,2}\\{0,3}[\"']?[A-Za-z0-9_$#]{1,64}/(?=[^\s/@\"']{3,128}(?:@|\s|\Z))", WHOLE, ("sqlplus bob/<apw>@db",)),
     Command("token", rb"login", (b"wandb", b"vault", b"weave", b"modal", b"replicate", b"runpodctl", b"comet", b"neptune", b"clearml-init", b"kaggle"),
-            rb"[^\n|;]{0,60}?\blogin" + _SEP + rb"(?:--[a-z\-]{2,20}(?:=[^\s]{1,60})?" + _SEP + rb"){0,3}(?=\\{0,7}[\"']?[A-Za-z0-9_.\-]{16,})", WHOLE,
+            rb"[^\n|;]{0,60}?\blogin" + _SEP + rb"(?:\\{0,7}[\"']?--[a-z\-]{2,20}(?:=[^\s\"']{1,60})?" + _SEP + rb"){0,3}(?=\\{0,7}[\"']?[A-Za-z0-9_.\-]{16,})", WHOLE,
             ("wandb login <hex:40>", "wandb login --relogin <hex:40>", "vault login hvs.<u64:24>"), ("wandb login", "vault login -method=ldap username=bob")),
     Command("token", rb"(?:-t|login|auth-token|--with-token)", (b"doctl", b"flyctl", b"fly", b"hcloud", b"linode-cli", b"huggingface-cli", b"hf", b"heroku", b"netlify", b"gh", b"glab", b"tea", b"cargo",
                       b"gem", b"npm", b"render", b"railway"),
             _ANY + _IN + rb"(?:-t|login|auth-token|--with-token)(?:" + _SEP + rb"|=)(?=\\{0,7}[\"']?[A-Za-z0-9_.\-]{20,})", WHOLE, ("doctl auth init -t <hex:64>", "cargo login <b62:36>")),
     Command("key", rb"[^ ]{0,120}(?:token|secret|password|passwd|_key|apikey|api-key|_auth|openai|anthropic)", (b"aws", b"npm", b"git", b"gh", b"gcloud", b"pip", b"poetry", b"yarn", b"pnpm", b"conda", b"snowsql", b"hub", b"openai", b"hg", b"dvc", b"mc", b"heroku",
                     b"firebase", b"pulumi", b"composer", b"bundle", b"nuget", b"fly", b"flyctl", b"wrangler", b"kubectl", b"crudini", b"llm"),
-            rb"[^\n|;]{0,120}?\b(?:config(?:ure)?|secrets?|keys|env)" + _SEP + rb"(?:(?:set|add|put|--add|--global|--local|--plaintext|-g|--location[= ][a-z]+)" + _SEP
+            rb"[^\n|;]{0,120}?\b(?:config(?:ure)?|secrets?|keys|env)" + _NEXT + rb"(?:(?:set|add|put|--add|--global|--local|--plaintext|-g|--location[= ][a-z]+)" + _NEXT
             + rb"){0,3}[^\s\"']{0,120}(?i:token|secret|password|passwd|_key|apikey|api-key|_auth|openai|anthropic)[a-zA-Z_\-]{0,30}(?:" + _SEP + rb"|=)(?=[^\s-])", WHOLE,
             ("aws configure set aws_secret_access_key <b64:40>", "npm config set //registry.example/:_authToken <b62:36>", "git config --global gitlab.token <b62:20>")),
-    Command("password", rb"http-basic\.", (b"poetry",), rb"[^\n|;]{0,60}?\bhttp-basic\.[A-Za-z0-9_\-]{1,60}" + _SEP + rb"[^\s\"']{1,80}" + _SEP, WHOLE, ("poetry config http-basic.foo bob <pw>",)),
-    Command("password", rb"(?:alias|config)", (b"mc",), rb"[^\n|;]{0,40}?\b(?:alias" + _SEP + rb"set|config" + _SEP + rb"host" + _SEP + rb"add)" + _SEP + rb"(?:[^\s\"']{1,200}" + _SEP + rb"){3}", WHOLE,
+    Command("password", rb"http-basic\.", (b"poetry",), rb"[^\n|;]{0,60}?\bhttp-basic\.[A-Za-z0-9_\-]{1,60}" + _NEXT + rb"[^\s\"']{1,80}" + _SEP, WHOLE, ("poetry config http-basic.foo bob <pw>",)),
+    Command("password", rb"(?:alias|config)", (b"mc",), rb"[^\n|;]{0,40}?\b(?:alias" + _NEXT + rb"set|config" + _NEXT + rb"host" + _NEXT + rb"add)" + _NEXT + rb"(?:[^\s\"']{1,200}" + _NEXT + rb"){2}[^\s\"']{1,200}" + _SEP, WHOLE,
             ("mc alias set m https://h.example AKEY <pw>",)),
-    Command("password", rb"(?:password|psk|key|[^ ]{1,64}[ \t\"'])", (b"nmcli", b"iwconfig", b"wpa_passphrase", b"netsh"), rb"(?:[^\n|;]{0,300}?\b(?:password|psk|key|wifi-sec\.psk)|" + _SEP + rb"[^\s\"'-]{1,64})" + _SEP, WHOLE,
+    Command("password", rb"(?:password|psk|key|[^ ]{1,64}[ \t\"'])", (b"nmcli", b"iwconfig", b"wpa_passphrase", b"netsh"), rb"(?:[^\n|;]{0,300}?\b(?:password|psk|key|wifi-sec\.psk)|" + _NEXT + rb"[^\s\"'-]{1,64})" + _SEP, WHOLE,
             ("nmcli dev wifi connect home password <pw>", "wpa_passphrase home <pw>")),
-    Command("password", rb"user", (b"net",), _SEP + rb"(?i:user)" + _SEP + rb"[^\s\"'/]{1,64}" + _SEP + rb"(?=[^\s/])", WHOLE, ("net user bob <pw> /add",)),
+    Command("password", rb"user", (b"net",), _NEXT + rb"(?i:user)" + _NEXT + rb"[^\s\"'/]{1,64}" + _SEP + rb"(?=[^\s/])", WHOLE, ("net user bob <pw> /add",)),
     Command("password", rb"/p(?:ass)?:", (b"xfreerdp", b"wlfreerdp", b"mstsc", b"cmdkey", b"xfreerdp3"), rb"[^\n|;]{0,400}?/p(?:ass)?:", WHOLE, ("xfreerdp /u:bob /p:<pw> /v:h",)),
     Command("password", rb"-[np]", (b"ssh-keygen",), _ANY + _IN + rb"-[NP]" + _SEP, WHOLE, ("ssh-keygen -t ed25519 -N <pw> -f k",), ("ssh-keygen -t ed25519 -N '' -f k",)),
     Command("password", rb"-u", (b"lftp", b"wput", b"ncftp"), _ANY + _IN + rb"-u" + _SEP + rb"?(?=[^\s-])", b",", ("lftp -u bob,<apw> ftp.example",)),
@@ -118,7 +120,17 @@ _BEFORE_PROGRAM = Lazy(rb"[A-Za-z0-9_.\-]")
 def pattern(row: Command) -> bytes:
     """Return the prefilter's pattern for a row: a program, anything on its line, the mark of an option."""
     names = b"|".join(re.escape(name) for name in sorted(row.programs, key=len, reverse=True))
-    return rb"(?:" + names + rb")(?:[ \t]|\\{0,7}[\"'],)(?:[^\n]*[\s\"'=])?" + row.mark
+    return rb"(?:" + names + rb")(?:[ \t]|\\{0,7}[\"'],)(?:(?:[^\n]|\\\r?\n)*[\s\"'=])?" + row.mark
+
+
+def _other_line(data: bytes, begin: int, end: int) -> bool:
+    """Say whether a line that is not continued ends between two offsets."""
+    at = data.find(b"\n", begin, end)
+    while at >= 0:
+        if data[at - 1 : at] != b"\\" and data[at - 2 : at] != b"\\\r":
+            return True
+        at = data.find(b"\n", at + 1, end)
+    return False
 
 
 class Confirmer:
@@ -145,7 +157,7 @@ class Confirmer:
                     length = len(name)
                     break
                 at = data.rfind(name, low, at)
-        if begin < 0:
+        if begin < 0 or _other_line(data, begin, end):
             return []
         last, seen = text.vain.get(self._row.lead.decode("latin-1"), (-1, -1))
         if last == begin and seen == 0:

@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 
 from guard.redact.lazy import Lazy
 from guard.redact import values, words
-from guard.redact.spans import Span
+from guard.redact.spans import MARKER, Span
 from guard.redact.text import Text
 
 Confirm = Callable[[Text, int], "list[Span]"]
@@ -226,6 +226,8 @@ def assign(text: Text, end: int) -> list[Span]:
         if head[-1:] in b"!~<>":
             return []
         head = head.rstrip(b":+?|=").rstrip(b" \t")
+    if head[-1:] == b"]" and MARKER.search(head[-64:] + b"\0") is not None and head.rfind(b"[REDACTED:") > head.rfind(b" "):
+        return []  # a marker's own kind is no name
     blank = len(head) < len(window) - 1
     closed = head.rstrip(b")") if head[-2:] in (b'")', b"')") else head.rstrip(b"]")
     bare = closed.rstrip(b"\"'`*")
