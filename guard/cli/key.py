@@ -44,7 +44,9 @@ def init(config: _Config = "") -> None:
         fingerprint.store(path, [key], replace=False)
     except (GuardError, OSError) as error:
         raise _fail(error) from None
-    sys.stderr.write(f"made {path}\ncarry this file to every node over a protected way and run there: guard key install FILE\n")
+    sys.stderr.write(
+        f"made {path}\ncarry it to every node over a protected way; there: guard key install FILE\n"
+    )
     sys.stdout.write(f"{key.key_id}\n")
 
 
@@ -64,9 +66,14 @@ def install(
                 text = source.read(65536)
         keys = fingerprint.parse(text, "site")
         present = fingerprint.site_keys()
-        known = present is not None and (present[0].key_id == keys[0].key_id or any(k.key_id == present[0].key_id for k in keys[1:]))
+        known = present is not None and (
+            present[0].key_id == keys[0].key_id or any(k.key_id == present[0].key_id for k in keys[1:])
+        )
         if present is not None and not known and not replace:
-            raise StateError(f"{path} holds another key ({present[0].key_id})", "exposures of the two never merge; --replace if that is meant")
+            raise StateError(
+                f"{path} holds another key ({present[0].key_id})",
+                "exposures of the two never merge; --replace if that is meant",
+            )
         fingerprint.store(path, keys, replace=True)
     except UnicodeDecodeError:
         raise _fail(StateError(f"{file} is no key file", "take the file that guard key init made")) from None
@@ -76,7 +83,9 @@ def install(
 
 
 @app.command()
-def status(as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False, config: _Config = "") -> None:
+def status(
+    as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False, config: _Config = ""
+) -> None:
     """Tell which key is in force here; exit 1 when this node has no site key."""
     path = _at(config)
     try:
@@ -98,13 +107,21 @@ def status(as_json: Annotated[bool, typer.Option("--json", help="For programs.")
     elif key_id:
         sys.stdout.write(f"site key   {key_id}\n")
         for key in (keys or [])[1:]:
-            sys.stdout.write(f"overlap    {key.key_id} until {time.strftime('%Y-%m-%d', time.gmtime(key.until))}\n")
+            sys.stdout.write(
+                f"overlap    {key.key_id} until {time.strftime('%Y-%m-%d', time.gmtime(key.until))}\n"
+            )
         sys.stdout.write(f"service    {'runs' if service else 'does not run'}\n")
     elif hidden:
-        sys.stdout.write("site key   installed, readable by root alone\nservice    does not run: exposures of users are marked local\n")
+        sys.stdout.write(
+            "site key   installed, readable by root alone\nservice    does not run: users' exposures are local\n"
+        )
     else:
-        sys.stdout.write("site key   none: exposures found here are marked local and match nothing elsewhere\n")
-        sys.stdout.write("           install the site's with guard key install FILE, or make it with guard key init\n")
+        sys.stdout.write(
+            "site key   none: exposures found here are marked local and match nothing elsewhere\n"
+        )
+        sys.stdout.write(
+            "           install the site's with guard key install FILE, or make it with guard key init\n"
+        )
     if not facts["installed"] and not key_id:
         raise typer.Exit(EXIT_FOUND)
 
@@ -121,7 +138,9 @@ def _service_status() -> dict[str, object]:
 
 @app.command()
 def rotate(
-    overlap: Annotated[float, typer.Option("--overlap", help="Days in which exposures carry both fingerprints.")] = 30.0,
+    overlap: Annotated[
+        float, typer.Option("--overlap", help="Days in which exposures carry both fingerprints.")
+    ] = 30.0,
     config: _Config = "",
 ) -> None:
     """Make the site's next key; carry the file to every node again."""
@@ -129,7 +148,10 @@ def rotate(
     try:
         keys = fingerprint.site_keys()
         if keys is None:
-            raise StateError(f"there is no key at {path} to rotate, or it may not be read", "guard key init makes the first, as root")
+            raise StateError(
+                f"there is no key at {path} to rotate, or it may not be read",
+                "guard key init makes the first, as root",
+            )
         fingerprint.store(path, fingerprint.rotate(keys, "site", overlap, time.time()), replace=True)
         keys = fingerprint.site_keys() or []
     except (GuardError, OSError) as error:

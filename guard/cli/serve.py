@@ -21,7 +21,9 @@ def register(parent: typer.Typer) -> None:
 
 @app.command("redact")
 def serve_redact(
-    socket: Annotated[str, typer.Option("--socket", help="Where to listen; the usual place if not given.")] = "",
+    socket: Annotated[
+        str, typer.Option("--socket", help="Where to listen; the usual place if not given.")
+    ] = "",
     state: Annotated[str, typer.Option("--state", help="State directory.")] = "",
     config: Annotated[str, typer.Option("--config", help="Configuration directory.")] = "",
 ) -> None:

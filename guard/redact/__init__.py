@@ -1,15 +1,20 @@
 """The redactor: no secret is stored.
 
-Importing this package costs a few standard-library modules; rules, engine and carriers load when they are first used.
+Importing this package costs a few standard-library modules; rules, engine and carriers load when they are
+first used.
 """
 
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 from guard.redact.spans import Redacted, program_name, withhold
 
 __all__ = ["Redacted", "program_name", "redact_argv", "redact_text", "withhold"]
 
-_SHARED: list[object] = []
+if TYPE_CHECKING:
+    from guard.redact.scan import Scanner
+
+_SHARED: "list[Scanner]" = []
 
 
 def redact_text(text: str, carrier: str = "auto") -> Redacted:
@@ -26,10 +31,8 @@ def redact_text(text: str, carrier: str = "auto") -> Redacted:
     if not _SHARED:
         # The rules never change within a process, and building them anew costs 20 ms.
         _SHARED.append(Scanner())
-    scanner = _SHARED[0]
-    assert isinstance(scanner, Scanner)
     data = text.encode("utf-8", "surrogateescape")
-    return bless(redact_bytes(data, scanner, None, carrier).decode("utf-8", "surrogateescape"))
+    return bless(redact_bytes(data, _SHARED[0], None, carrier).decode("utf-8", "surrogateescape"))
 
 
 def redact_argv(argv: Iterable[str]) -> tuple[Redacted, ...]:

@@ -1,4 +1,4 @@
-"""`python -m guard.redact`: the filter on its own, for hooks that cannot wait for the whole command line to load."""
+"""`python -m guard.redact`: the filter on its own, for hooks that cannot wait for the full command line."""
 
 import sys
 

@@ -1,13 +1,14 @@
-"""The thin client of the resident redactor: standard library only, a few milliseconds from start to answer.
+r"""The thin client of the resident redactor: standard library only, a few milliseconds from start to answer.
 
 The protocol is a line and bytes, both ways, on a unix socket:
 
-    redact <format> <length>\\n<bytes>       ->  ok <length>\\n<redacted bytes>
-    spans <format> <length>\\n<bytes>        ->  ok <length>\\n<JSON list of {start, end, kind, incident, partial, marker}>
-    fingerprint <kind> <length>\\n<value>    ->  ok <length>\\n<key id> <fingerprint> [<key id> <fingerprint>]…
-    status - 0\\n                            ->  ok <length>\\n<JSON>
+    redact <format> <length>\n<bytes>       ->  ok <length>\n<redacted bytes>
+    spans <format> <length>\n<bytes>        ->  ok <length>\n<JSON list of {start, end, kind, incident,
+    partial, marker}> fingerprint <kind> <length>\n<value>    ->  ok <length>\n<key id> <fingerprint>
+    [<key id> <fingerprint>]… status - 0\n                            ->  ok <length>\n<JSON>
 
-Anything else is answered with `no <length>\\n<reason>`. A client trusts only a service that runs as root or as itself.
+Anything else is answered with `no <length>\n<reason>`. A client trusts only a service that runs as root or
+as itself.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ LIMIT = 4 << 20
 TIMEOUT = 2.0
 
 
-class Refused(OSError):
+class Refused(OSError):  # noqa: N818 - an answer, and the wrapper of no other error
     """The service answered, and said no."""
 
 
@@ -109,7 +110,11 @@ class Client:
                 left -= len(part)
         except (OSError, ValueError) as error:
             self.close()
-            raise error if isinstance(error, OSError) else ConnectionError("the service's answer makes no sense") from None
+            raise (
+                error
+                if isinstance(error, OSError)
+                else ConnectionError("the service's answer makes no sense")
+            ) from None
         answer = b"".join(parts)
         if verdict != b"ok":
             raise Refused(answer.decode("utf-8", "replace"))
@@ -120,7 +125,7 @@ class Client:
         return self.ask("redact", format_name, data)
 
     def fingerprint(self, kind: str, value: bytes) -> tuple[str, str, tuple[tuple[str, str], ...]] | None:
-        """Return key id, fingerprint, and those of the keys in a rotation's overlap; None for what can be guessed."""
+        """Return key id, fingerprint and those of a rotation's overlap; None for what can be guessed."""
         words = self.ask("fingerprint", kind, value).decode("ascii").split()
         if not words:
             return None
@@ -135,7 +140,7 @@ class Client:
 
 
 def main(arguments: list[str]) -> int:
-    """Redact standard input through the service; 4 when there is none, so that a hook can take the cold path."""
+    """Redact standard input through the service; 4 when there is none: the hook takes the cold path."""
     data = sys.stdin.buffer.read(LIMIT + 1)
     if len(data) > LIMIT:
         return 4

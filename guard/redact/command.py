@@ -1,6 +1,6 @@
 """`guard redact`: the filter, its report, files in place, folders followed.
 
-Kept free of the command-line framework, so that the cold path (`python -m guard.redact`) starts in a few milliseconds.
+Kept free of the command-line framework, so that the cold path (`python -m guard.redact`) starts quickly.
 """
 
 from __future__ import annotations
@@ -15,8 +15,9 @@ from typing import IO, TYPE_CHECKING, Final, NamedTuple
 from guard.errors import EXIT_CANNOT, EXIT_FOUND, EXIT_USAGE, GuardError, UsageError
 
 if TYPE_CHECKING:
+    from guard.redact.marking import Marks
     from guard.redact.report import Report
-    from guard.redact.stream import Redactor
+    from guard.redact.scan import Scanner
 
 FORMATS: Final = ("auto", "text", "jsonl", "strace", "pty", "history")
 
@@ -55,8 +56,23 @@ class Options(NamedTuple):
     once: bool = False
 
 
-_FLAGS: Final = {"--in-place": "in_place", "-i": "in_place", "--check": "check", "--record": "record", "--baseline": "baseline", "--once": "once"}
-_VALUES: Final = {"--format": "format", "-o": "output", "--output": "output", "--report": "report", "--follow": "follow", "--state": "state", "--config": "config"}
+_FLAGS: Final = {
+    "--in-place": "in_place",
+    "-i": "in_place",
+    "--check": "check",
+    "--record": "record",
+    "--baseline": "baseline",
+    "--once": "once",
+}
+_VALUES: Final = {
+    "--format": "format",
+    "-o": "output",
+    "--output": "output",
+    "--report": "report",
+    "--follow": "follow",
+    "--state": "state",
+    "--config": "config",
+}
 
 
 def parse(arguments: list[str]) -> Options:
@@ -129,7 +145,10 @@ def main(arguments: list[str]) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         return EXIT_CANNOT
     except OSError as error:
-        sys.stderr.write(f"guard redact: {error.filename or 'input or output'}: {error.strerror or error}; check the path and its permissions\n")
+        place = error.filename or "input or output"
+        sys.stderr.write(
+            f"guard redact: {place}: {error.strerror or error}; check the path and its permissions\n"
+        )
         return EXIT_CANNOT
     except KeyboardInterrupt:
         return 130
@@ -150,7 +169,9 @@ def run(options: Options) -> int:
         if options.report or options.record or options.check:
             from guard.redact.report import Report
 
-            report = stack.enter_context(Report(options.report, record=options.record, baseline=options.baseline, marks=marks))
+            report = stack.enter_context(
+                Report(options.report, record=options.record, baseline=options.baseline, marks=marks)
+            )
         if options.follow:
             from guard.redact.follow import follow
 
@@ -166,15 +187,13 @@ def run(options: Options) -> int:
     return EXIT_FOUND if options.check and found else 0
 
 
-def _filter(options: Options, scanner: object, marks: object, report: Report | None, stack: ExitStack) -> None:
+def _filter(
+    options: Options, scanner: Scanner, marks: Marks, report: Report | None, stack: ExitStack
+) -> None:
     from guard.redact import packing
     from guard.redact.files import Output, opened
-    from guard.redact.marking import Marks
-    from guard.redact.scan import Scanner
     from guard.redact.stream import Redactor
 
-    assert isinstance(scanner, Scanner)
-    assert isinstance(marks, Marks)
     write: Callable[[bytes], object]
     if options.check:
         write = len
@@ -196,7 +215,7 @@ def _stdout_write(data: bytes) -> None:
 
 
 def chunks(source: IO[bytes], path: str | None) -> Iterator[bytes]:
-    """Read what is there, at most a block at once, without waiting for a full one; show progress on long files."""
+    """Read what is there without waiting for a full block; show progress on long files."""
     size = 1 << 19
     total = 0
     handle = source.fileno()

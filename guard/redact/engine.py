@@ -1,11 +1,12 @@
 """The prefilter: one pass that says where a confirmer has to look.
 
-`hyperscan` runs all patterns at once at 1 to 2 GB/s. Where it has no wheel, where the CPU refuses it, and for texts so
-small that loading a database costs more than it saves, the same patterns run one by one through `re`, each only when
-its literal occurs at all. Both give the same hits, so the result never depends on the engine.
+`hyperscan` runs all patterns at once at 1 to 2 GB/s. Where it has no wheel, where the CPU refuses it, and
+for texts so small that loading a database costs more than it saves, the same patterns run one by one through
+`re`, each only when its literal occurs at all. Both lead to the same spans: the result never depends on the
+engine.
 
-Every pattern ends where the confirmer anchors. Patterns are of fixed width or end in a separator that they cannot
-contain: a vector matcher reports ends, and starts would cost a factor of four.
+Every pattern ends where the confirmer anchors. Patterns are of fixed width or end in a separator that they
+cannot contain: a vector matcher reports ends, and starts would cost a factor of four.
 """
 
 from __future__ import annotations
@@ -29,10 +30,10 @@ NUMBER_BITS: Final = 12
 class Pattern(NamedTuple):
     """One pattern of the prefilter.
 
-    `regex` must mean the same to Python and to hyperscan (no look-around). `literals` are lower-case bytes of which one
-    must occur for the pattern to match at all; empty means always try. `fixed` patterns may overlap themselves. `tail` is
-    what the pattern ends in where its beginning may lie far back: `re` looks for that alone, which gives more hits, and
-    the confirmer asks for the rest.
+    `regex` must mean the same to Python and to hyperscan (no look-around). `literals` are lower-case bytes
+    of which one must occur for the pattern to match at all; empty means always try. `fixed` patterns may
+    overlap themselves. `tail` is what the pattern ends in where its beginning may lie far back: `re` looks
+    for that alone, which gives more hits, and the confirmer asks for the rest.
     """
 
     regex: bytes
@@ -70,7 +71,11 @@ class PlainEngine:
                 continue
             compiled = self._compiled.get(number)
             if compiled is None:
-                source = b"(?=(%s))" % (pattern.tail or pattern.regex) if pattern.fixed or pattern.tail else pattern.regex
+                source = (
+                    b"(?=(%s))" % (pattern.tail or pattern.regex)
+                    if pattern.fixed or pattern.tail
+                    else pattern.regex
+                )
                 compiled = re.compile(source, re.DOTALL | (re.IGNORECASE if pattern.nocase else 0))
                 self._compiled[number] = compiled
             if pattern.fixed or pattern.tail:
@@ -116,11 +121,14 @@ class HyperscanEngine:
             else:
                 return database
         if not hyperscan_runs():
-            raise ImportError("hyperscan does not run on this CPU")
+            raise ImportError("hyperscan does not run on this CPU")  # noqa: TRY301 - as if it were not installed
         database = hyperscan.Database(mode=hyperscan.HS_MODE_BLOCK)
         flags = [hyperscan.HS_FLAG_DOTALL | (hyperscan.HS_FLAG_CASELESS if p.nocase else 0) for p in patterns]
         database.compile(
-            expressions=[p.regex for p in patterns], ids=list(range(len(patterns))), elements=len(patterns), flags=flags
+            expressions=[p.regex for p in patterns],
+            ids=list(range(len(patterns))),
+            elements=len(patterns),
+            flags=flags,
         )
         if path is not None:
             _store(path, hyperscan.dumpb(database))
@@ -149,7 +157,7 @@ def _cache_path(patterns: Sequence[Pattern], cache: str | None, version: str) ->
 
 
 def _cpu_features() -> str:
-    """Return the CPU's feature line: a database is compiled for one, and a home is shared between machines."""
+    """Return the CPU's feature line: a database is for one, and homes are shared between machines."""
     try:
         with open("/proc/cpuinfo", encoding="ascii", errors="replace") as file:
             return next((line for line in file if line.startswith(("flags", "Features"))), "")
@@ -158,7 +166,7 @@ def _cpu_features() -> str:
 
 
 def _store(path: str, database: bytes) -> None:
-    """Keep a compiled database beside the others; a cache that cannot be written costs 80 ms a start and no more."""
+    """Keep a compiled database; a cache that cannot be written costs the compiling at each start."""
     import tempfile
 
     folder = os.path.dirname(path)
@@ -183,7 +191,7 @@ def cache_folder() -> str | None:
 
 @lru_cache(maxsize=1)
 def hyperscan_runs() -> bool:
-    """Try hyperscan in a throw-away process: Vectorscan has ended in SIGILL on old CPUs (VectorCamp/vectorscan#213)."""
+    """Try hyperscan in a throw-away process: it has died of SIGILL on old CPUs (vectorscan#213)."""
     import subprocess
 
     program = (

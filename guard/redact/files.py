@@ -1,7 +1,9 @@
 """Files: opened for reading, written out, replaced whole, and overwritten in place without moving a byte.
 
-A closed file is replaced atomically (temporary file, fsync, rename). A live one, which shells append to, is overwritten
-byte for byte at the same length: over three runs of 2,400 appended lines a rename lost 38 to 219 of them, this none.
+A closed file is replaced atomically (temporary file, fsync, rename). A live one, which shells append to, is
+overwritten
+byte for byte at the same length: over three runs of 2,400 appended lines a rename lost 38 to 219 of them,
+this none.
 """
 
 from __future__ import annotations
@@ -24,14 +26,30 @@ from guard.redact.stream import Redactor, Sighting
 if TYPE_CHECKING:
     from guard.redact.report import Report
 
-HISTORIES: Final = frozenset((
-    ".bash_history", ".zsh_history", ".zhistory", ".histfile", "fish_history", ".history", ".sh_history", ".ksh_history", ".tcsh_history", ".csh_history",
-    ".python_history", ".psql_history", ".mysql_history", ".mariadb_history", ".sqlite_history", ".node_repl_history", ".rediscli_history", ".mongosh_history",
-    ".Rhistory", ".irb_history", ".lesshst", ".viminfo", ".dbshell", ".octave_hist", "history",
-))  # fmt: skip
+HISTORIES: Final = frozenset(
+    ".bash_history .zsh_history .zhistory .histfile fish_history .history .sh_history .ksh_history .tcsh_history "
+    ".csh_history .python_history .psql_history .mysql_history .mariadb_history .sqlite_history .dbshell history "
+    ".node_repl_history .rediscli_history .mongosh_history .Rhistory .irb_history .lesshst .viminfo .octave_hist".split()
+)
 """Base names of files that a live program appends to."""
 
-_NETWORK: Final = ("nfs", "nfs4", "lustre", "cifs", "smb3", "smbfs", "gpfs", "beegfs", "ceph", "afs", "9p", "pvfs2", "orangefs", "glusterfs", "virtiofs")
+_NETWORK: Final = (
+    "nfs",
+    "nfs4",
+    "lustre",
+    "cifs",
+    "smb3",
+    "smbfs",
+    "gpfs",
+    "beegfs",
+    "ceph",
+    "afs",
+    "9p",
+    "pvfs2",
+    "orangefs",
+    "glusterfs",
+    "virtiofs",
+)
 _ATTEMPTS: Final = 5
 
 
@@ -50,9 +68,10 @@ def opened(path: str) -> Iterator[IO[bytes]]:
 
 
 class Output:
-    """What `-o` names: written through when it is a device or a pipe, replaced atomically when it is a regular file.
+    """What `-o` names: a device or pipe is written through, a regular file replaced atomically.
 
-    As root a report to /dev/null by rename has replaced the device itself and broken the machine for everybody.
+    As root a report to /dev/null by rename has replaced the device itself and broken the machine for
+    everybody.
     """
 
     def __init__(self, path: str) -> None:
@@ -80,7 +99,9 @@ class Output:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         if not self._temporary:
             self._file.close()
             return
@@ -100,7 +121,9 @@ class Output:
         os.rename(self._temporary, self._path)
 
 
-def in_place(path: str, scanner: Scanner, marks: Marks, carrier: str, report: Report | None, session_end: bool = False) -> int:
+def in_place(
+    path: str, scanner: Scanner, marks: Marks, carrier: str, report: Report | None, session_end: bool = False
+) -> int:
     """Redact a file where it lies and return how many spans were overwritten.
 
     Root does it in a child that has become the file's owner.
@@ -111,11 +134,13 @@ def in_place(path: str, scanner: Scanner, marks: Marks, carrier: str, report: Re
         marks: makes the markers.
         carrier: how the text is read.
         report: told of every sighting.
-        session_end: whether the session that appends to the file is at its end; on a network file system a live file
+        session_end: whether the session that appends to the file is at its end; on a network file system a
+        live file
             is touched only then.
 
     Raises:
-        GuardError: not a regular file, on a network file system and live, or changed again and again under the scrub.
+        GuardError: not a regular file, on a network file system and live, or changed again and again under
+        the scrub.
     """
     real = os.path.realpath(path)
     info = os.stat(real)
@@ -125,18 +150,31 @@ def in_place(path: str, scanner: Scanner, marks: Marks, carrier: str, report: Re
         from guard.redact.owner import as_owner
 
         marks.prepare()
-        return as_owner(info.st_uid, info.st_gid, lambda inner: in_place(path, scanner, marks, carrier, inner, session_end), report)
-    live = carrier == "history" or os.path.basename(real) in HISTORIES or info.st_nlink > 1 or _open_elsewhere(real)
+        return as_owner(
+            info.st_uid,
+            info.st_gid,
+            lambda inner: in_place(path, scanner, marks, carrier, inner, session_end),
+            report,
+        )
+    live = (
+        carrier == "history"
+        or os.path.basename(real) in HISTORIES
+        or info.st_nlink > 1
+        or _open_elsewhere(real)
+    )
     observe = report.observer(path) if report is not None else None
     if not live:
         return _replace(real, scanner, marks, carrier, observe)
     if not session_end and network(real):
-        raise GuardError(f"{path} is a live file on a network file system", "it is scrubbed by its own session when that ends, as its owner (guard history install)")
+        raise GuardError(
+            f"{path} is a live file on a network file system",
+            "it is scrubbed by its own session when that ends, as its owner (guard history install)",
+        )
     return overwrite(real, scanner, marks, carrier, observe)
 
 
 def _open_elsewhere(path: str) -> bool:
-    """Ask the kernel whether another process has the file open for writing: it then refuses a read lease (fcntl(2))."""
+    """Ask whether another process has the file open for writing: the kernel then refuses a read lease."""
     try:
         handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError:
@@ -154,18 +192,26 @@ def _open_elsewhere(path: str) -> bool:
 
 
 def network(path: str) -> bool:
-    """Say whether a file lies on a network or user-space file system, by its entry in /proc/self/mountinfo (proc(5))."""
+    """Say whether a file lies on a network or user-space file system (/proc/self/mountinfo, proc(5))."""
     best, kind = "", ""
     with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as file:
         for line in file:
             fields = line.split(" ")
-            point = fields[4].replace("\\040", " ").replace("\\011", "\t").replace("\\012", "\n").replace("\\134", "\\")
+            point = (
+                fields[4]
+                .replace("\\040", " ")
+                .replace("\\011", "\t")
+                .replace("\\012", "\n")
+                .replace("\\134", "\\")
+            )
             if len(point) >= len(best) and (path == point or path.startswith(point.rstrip("/") + "/")):
                 best, kind = point, fields[fields.index("-") + 1]
     return kind in _NETWORK or kind == "fuse" or kind.startswith("fuse.")
 
 
-def _replace(path: str, scanner: Scanner, marks: Marks, carrier: str, observe: Callable[[Sighting], None] | None) -> int:
+def _replace(
+    path: str, scanner: Scanner, marks: Marks, carrier: str, observe: Callable[[Sighting], None] | None
+) -> int:
     """Rewrite a closed file through a temporary one; mode, owner, times and extended attributes are kept."""
     import tempfile
 
@@ -182,13 +228,24 @@ def _replace(path: str, scanner: Scanner, marks: Marks, carrier: str, observe: C
     try:
         with open(path, "rb", buffering=0) as source, os.fdopen(handle, "wb") as target:
             before = os.fstat(source.fileno())
-            packing.pump(iter(lambda: source.read(1 << 20), b""), Redactor(scanner, marks.mark, carrier, counted), target.write)
+            packing.pump(
+                iter(lambda: source.read(1 << 20), b""),
+                Redactor(scanner, marks.mark, carrier, counted),
+                target.write,
+            )
             target.flush()
             _copy_nature(source.fileno(), target.fileno(), before)
             os.fsync(target.fileno())
             after = os.stat(path)
-            if (after.st_ino, after.st_size, after.st_mtime_ns) != (before.st_ino, before.st_size, before.st_mtime_ns):
-                raise GuardError(f"{path} changed while it was redacted", "try again; for a file that is being appended to use --format history")
+            if (after.st_ino, after.st_size, after.st_mtime_ns) != (
+                before.st_ino,
+                before.st_size,
+                before.st_mtime_ns,
+            ):
+                raise GuardError(
+                    f"{path} changed while it was redacted",
+                    "try again; for a file that is being appended to use --format history",
+                )
         if count:
             os.rename(temporary, path)
             _sync_folder(folder)
@@ -224,7 +281,7 @@ def _sync_folder(folder: str) -> None:
 
 
 def fitted(mark: bytes, length: int) -> bytes:
-    """Return what stands over a secret of `length` bytes: the marker and stars, a shorter word, or stars alone."""
+    """Return what stands over `length` bytes: the marker and stars, a shorter word, or stars alone."""
     for text in (mark, b"[REDACTED:" + mark[10:].partition(b":")[0].rstrip(b"]") + b"]", b"__REDACTED__"):
         if len(text) <= length:
             return text + b"*" * (length - len(text))
@@ -256,15 +313,25 @@ def overwrite(
     """
     done = 0
     for attempt in range(_ATTEMPTS):
-        count, again = _overwrite_once(path, scanner, marks, carrier, observe if attempt == 0 else None, begin, whole_lines)
+        count, again = _overwrite_once(
+            path, scanner, marks, carrier, observe if attempt == 0 else None, begin, whole_lines
+        )
         done += count
         if not again:
             return done
-    raise GuardError(f"{path} was rewritten under the scrub {_ATTEMPTS} times", "run it again when its shells are quiet")
+    raise GuardError(
+        f"{path} was rewritten under the scrub {_ATTEMPTS} times", "run it again when its shells are quiet"
+    )
 
 
 def _overwrite_once(
-    path: str, scanner: Scanner, marks: Marks, carrier: str, observe: Callable[[Sighting], None] | None, begin: int, whole_lines: bool
+    path: str,
+    scanner: Scanner,
+    marks: Marks,
+    carrier: str,
+    observe: Callable[[Sighting], None] | None,
+    begin: int,
+    whole_lines: bool,
 ) -> tuple[int, bool]:
     handle = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
@@ -278,7 +345,10 @@ def _overwrite_once(
             content += data
             redactor.feed(data)
             if position > 512 << 20:
-                raise GuardError(f"{path} is over 512 MiB", "a live history is never that long; close it and use --in-place without --format history")
+                raise GuardError(
+                    f"{path} is over 512 MiB",
+                    "a live history is never that long; close it and use --in-place without --format history",
+                )
         if not whole_lines or content.endswith(b"\n"):
             redactor.finish()
         count = 0
@@ -286,10 +356,14 @@ def _overwrite_once(
             if observe is not None:
                 observe(sighting)
             old = bytes(content[sighting.offset : sighting.offset + sighting.length])
-            new = b"\n".join(fitted(marks.mark(sighting.span), len(part)) if part.strip() else part for part in old.split(b"\n"))
+            new = b"\n".join(
+                fitted(marks.mark(sighting.span), len(part)) if part.strip() else part
+                for part in old.split(b"\n")
+            )
             if new == old:
                 continue
-            # The line around the span is compared with it: a history rewritten meanwhile may hold the same bytes by chance.
+            # The line around the span is compared with it: a history rewritten meanwhile may hold the same
+            # bytes by chance.
             low = max(0, sighting.offset - 64)
             around = bytes(content[low : sighting.offset + sighting.length + 64])
             if not _same(handle, path, before, begin + low, around):
@@ -308,7 +382,7 @@ def _overwrite_once(
 
 
 def _same(handle: int, path: str, before: os.stat_result, offset: int, expected: bytes) -> bool:
-    """Compare under the open descriptor, directly before the write: same file at that path, not shorter, same bytes."""
+    """Compare under the open descriptor, directly before the write: same file, not shorter, same bytes."""
     try:
         named = os.stat(path, follow_symlinks=False)
     except OSError:

@@ -1,7 +1,7 @@
 """Fingerprints: HMAC-SHA256 of the canonical secret under the site's key, or the user's own.
 
-The site's key is made once (`guard key init`), installed on every node, readable by root alone. Without it a user's own
-key serves, and what it makes is marked local: only fingerprints of one `key_id` may be compared.
+The site's key is made once (`guard key init`), installed on every node, readable by root alone. Without it
+a user's own key serves, and what it makes is marked local: only fingerprints of one `key_id` may be compared.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import re
 import secrets
 import stat
 import time
+from contextlib import suppress
 from typing import Final, NamedTuple
 
 from guard.errors import StateError, UsageError
@@ -20,13 +21,15 @@ from guard.redact.spans import Span
 
 KEY_BYTES: Final = 32
 _HEADER: Final = "guard-fingerprint-key 1"
-_LOW_ENTROPY: Final = frozenset(("password", "url-password", "basic-auth", "unscanned", "cookie", "signature", "crypt-hash"))
+_LOW_ENTROPY: Final = frozenset(
+    ("password", "url-password", "basic-auth", "unscanned", "cookie", "signature", "crypt-hash")
+)
 LOW_BITS: Final = 64
 """Below so many bits a fingerprint could be guessed, and none is made."""
 
 
 class Key(NamedTuple):
-    """A key with its public id: `site-…` or `local-…`. `old` are keys in the overlap of a rotation, with their end."""
+    """A key with its public id, `site-…` or `local-…`; `until` ends the overlap of a rotated one."""
 
     key_id: str
     secret: bytes
@@ -38,7 +41,7 @@ class Key(NamedTuple):
 
 
 def bits(value: bytes) -> float:
-    """Estimate how many bits a guesser must find: length times the entropy of an equally mixed alphabet, words discounted."""
+    """Estimate how many bits a guesser must find; what reads like words counts little."""
     alphabet = 0
     if re.search(rb"[0-9]", value):
         alphabet += 10
@@ -63,7 +66,8 @@ def fingerprinted(span: Span) -> bool:
     return bits(span.value) >= LOW_BITS
 
 
-# --- where keys lie --------------------------------------------------------------------------------------------------
+# --- where keys lie
+# --------------------------------------------------------------------------------------------------
 
 
 def config_dir() -> str:
@@ -98,7 +102,7 @@ def key_id(secret: bytes, scope: str) -> str:
 
 
 def parse(text: str, scope: str) -> list[Key]:
-    """Read a key file: a header, then one key a line, the current one first, old ones with the end of their overlap.
+    """Read a key file: a header, then one key a line, old ones with the end of their overlap.
 
     Raises:
         StateError: the file is none.
@@ -117,13 +121,21 @@ def parse(text: str, scope: str) -> list[Key]:
                 break
             keys.append(Key(key_id(secret, scope), secret, until))
     if not keys:
-        raise StateError("this is no fingerprint key", "make one with `guard key init` on one node and install it with `guard key install FILE`")
+        raise StateError(
+            "this is no fingerprint key",
+            "make one with `guard key init` on one node and install it with `guard key install FILE`",
+        )
     return keys
 
 
 def dump(keys: list[Key]) -> str:
     """Write keys as `parse` reads them."""
-    return "\n".join([_HEADER, *(f"{k.secret.hex()} {k.until:.0f}" if k.until else k.secret.hex() for k in keys)]) + "\n"
+    return (
+        "\n".join(
+            [_HEADER, *(f"{k.secret.hex()} {k.until:.0f}" if k.until else k.secret.hex() for k in keys)]
+        )
+        + "\n"
+    )
 
 
 def load(path: str, scope: str, now: float | None = None) -> list[Key]:
@@ -137,7 +149,10 @@ def load(path: str, scope: str, now: float | None = None) -> list[Key]:
     with os.fdopen(handle, encoding="ascii", errors="replace") as file:
         info = os.fstat(file.fileno())
         if info.st_uid not in (0, os.geteuid()) or info.st_mode & 0o077 or not stat.S_ISREG(info.st_mode):
-            raise StateError(f"{path} can be read or written by others", "chmod 600 it, and rotate the key: it may be known")
+            raise StateError(
+                f"{path} can be read or written by others",
+                "chmod 600 it, and rotate the key: it may be known",
+            )
         keys = parse(file.read(65536), scope)
     clock = time.time() if now is None else now
     return [keys[0], *(k for k in keys[1:] if k.until > clock)]
@@ -164,7 +179,9 @@ def store(path: str, keys: list[Key], replace: bool) -> None:
             try:
                 os.link(temporary, path)
             except FileExistsError:
-                raise StateError(f"{path} is there already", "one site has one key; `guard key rotate` makes the next") from None
+                raise StateError(
+                    f"{path} is there already", "one site has one key; `guard key rotate` makes the next"
+                ) from None
             finally:
                 os.unlink(temporary)
     except OSError:
@@ -185,10 +202,8 @@ def user_keys() -> list[Key]:
     try:
         return load(path, "local")
     except FileNotFoundError:
-        try:
+        with suppress(StateError):  # another process of this user was faster; its key is loaded below
             store(path, [new_key("local")], replace=False)
-        except StateError:
-            pass  # another process of this user was faster; its key is loaded below
         return load(path, "local")
 
 
@@ -201,7 +216,7 @@ def site_keys() -> list[Key] | None:
 
 
 def rotate(keys: list[Key], scope: str, overlap_days: float, now: float) -> list[Key]:
-    """Return the keys after a rotation: a new one, the old with an overlap in which exposures carry both fingerprints.
+    """Return the keys after a rotation: a new one, and the old ones for the overlap.
 
     Raises:
         UsageError: the overlap is negative.

@@ -1,7 +1,8 @@
-"""`guard redact --follow DIR`: transcripts are scrubbed as agents write them, by their owner, at the same length.
+"""`guard redact --follow DIR`: transcripts are scrubbed as agents write them, at the same length.
 
-An agent appends to its transcript while it is scrubbed, so nothing is renamed and no byte moves: a secret is overwritten
-under its own bytes once its line is complete. What was looked at is remembered by inode, size and time.
+An agent appends to its transcript while it is scrubbed, so nothing is renamed and no byte moves: a secret
+is overwritten under its own bytes once its line is complete. What was looked at is remembered by inode,
+size and time.
 """
 
 from __future__ import annotations
@@ -27,7 +28,20 @@ PAUSE: Final = 0.25
 OVERLAP: Final = 65536
 """How much of what was scanned before is scanned again, for what goes on over a line's end."""
 
-_SUFFIXES: Final = (".jsonl", ".json", ".log", ".txt", ".md", ".ndjson", ".cast", ".out", ".err", ".toml", ".yaml", ".yml")
+_SUFFIXES: Final = (
+    ".jsonl",
+    ".json",
+    ".log",
+    ".txt",
+    ".md",
+    ".ndjson",
+    ".cast",
+    ".out",
+    ".err",
+    ".toml",
+    ".yaml",
+    ".yml",
+)
 
 
 class _Seen(NamedTuple):
@@ -36,7 +50,9 @@ class _Seen(NamedTuple):
     done: int
 
 
-def follow(folder: str, scanner: Scanner, marks: Marks, report: Report | None, carrier: str, once: bool = False) -> None:
+def follow(
+    folder: str, scanner: Scanner, marks: Marks, report: Report | None, carrier: str, once: bool = False
+) -> None:
     """Scrub the files under a folder until interrupted.
 
     Args:
@@ -54,9 +70,13 @@ def follow(folder: str, scanner: Scanner, marks: Marks, report: Report | None, c
     if not stat.S_ISDIR(info.st_mode):
         raise GuardError(f"{folder} is not a folder", "--follow takes the folder of an agent's transcripts")
     if info.st_uid != os.geteuid():
-        raise GuardError(f"{folder} is another user's", "run it as the owner; root scrubs nobody's transcripts for them")
+        raise GuardError(
+            f"{folder} is another user's", "run it as the owner; root scrubs nobody's transcripts for them"
+        )
     if network(os.path.realpath(folder)) and not once:
-        sys.stderr.write(f"guard redact: {folder} is on a network file system; only files at rest for 5 s are scrubbed\n")
+        sys.stderr.write(
+            f"guard redact: {folder} is on a network file system; only files at rest for 5 s are scrubbed\n"
+        )
     seen: dict[tuple[int, int], _Seen] = {}
     remote = network(os.path.realpath(folder))
     while True:
@@ -69,14 +89,24 @@ def follow(folder: str, scanner: Scanner, marks: Marks, report: Report | None, c
                 continue
             begin = max(0, before.done - OVERLAP) if entry.st_size >= before.size else 0
             try:
-                overwrite(path, scanner, marks, carrier, report.observer(path) if report else None, begin=begin, whole_lines=not once)
+                overwrite(
+                    path,
+                    scanner,
+                    marks,
+                    carrier,
+                    report.observer(path) if report else None,
+                    begin=begin,
+                    whole_lines=not once,
+                )
                 now = os.stat(path, follow_symlinks=False)
             except FileNotFoundError:
                 continue  # the agent took it away
             except (GuardError, OSError) as error:
                 sys.stderr.write(f"guard redact: {path}: {error}\n")
                 now = entry
-            seen[key] = _Seen(entry.st_size, now.st_mtime_ns if now.st_size == entry.st_size else -1, entry.st_size)
+            seen[key] = _Seen(
+                entry.st_size, now.st_mtime_ns if now.st_size == entry.st_size else -1, entry.st_size
+            )
         if once:
             return
         time.sleep(PAUSE)

@@ -30,7 +30,12 @@ class Lazy:
         source = self._source if isinstance(self._source, bytes) else self._source()
         compiled = re.compile(source, self._flags)
         self._compiled = compiled
-        self.match, self.search, self.fullmatch, self.finditer = compiled.match, compiled.search, compiled.fullmatch, compiled.finditer
+        self.match, self.search, self.fullmatch, self.finditer = (
+            compiled.match,
+            compiled.search,
+            compiled.fullmatch,
+            compiled.finditer,
+        )
         return getattr(self, name)
 
     def sub(self, repl: bytes | Callable[[re.Match[bytes]], bytes], data: bytes) -> bytes:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from guard.errors import GuardError
 from guard.redact.spans import Span, marker
 
+if TYPE_CHECKING:
+    from guard.redact.client import Client
+    from guard.redact.fingerprint import Key
+
 
 class Identity(NamedTuple):
-    """A secret's fingerprint (64 hex digits) and the key it was made with; `former` during a rotation's overlap."""
+    """A secret's fingerprint (64 hex digits) and its key; `former` during a rotation's overlap."""
 
     key_id: str
     fingerprint: str
@@ -19,8 +23,8 @@ class Identity(NamedTuple):
 class Marks:
     """Makes markers.
 
-    Root uses the installed site key, a user asks the resident service, and where neither is there the user's own key
-    serves. Nothing is loaded before the first secret turns up.
+    Root uses the installed site key, a user asks the resident service, and where neither is there the
+    user's own key serves. Nothing is loaded before the first secret turns up.
 
     Args:
         service: whether the resident service may be asked.
@@ -29,7 +33,7 @@ class Marks:
     def __init__(self, service: bool = True) -> None:
         self._service = service
         self._known: dict[bytes, Identity | None] = {}
-        self._source: object = None
+        self._source: list[Key] | Client | None = None
         self._ready = False
 
     def identity(self, span: Span) -> Identity | None:
@@ -47,7 +51,7 @@ class Marks:
         return known
 
     def prepare(self) -> None:
-        """Choose the source of fingerprints now: before rights are dropped, after which root's key is out of reach."""
+        """Choose the source of fingerprints now, before rights are dropped and root's key is out of reach."""
         if not self._ready:
             self._ready = True
             self._source = self._choose()
@@ -65,11 +69,10 @@ class Marks:
         if source is None:
             return None
         if isinstance(source, list):
-            keys: list[fingerprint.Key] = source
-            return Identity(keys[0].key_id, keys[0].of(span.value), tuple((k.key_id, k.of(span.value)) for k in keys[1:]))
-        from guard.redact.client import Client
-
-        assert isinstance(source, Client)
+            keys = source
+            return Identity(
+                keys[0].key_id, keys[0].of(span.value), tuple((k.key_id, k.of(span.value)) for k in keys[1:])
+            )
         try:
             answer = source.fingerprint(span.kind, span.value)
         except (OSError, GuardError):
@@ -78,7 +81,7 @@ class Marks:
             return self._make(span)
         return Identity(*answer) if answer is not None else None
 
-    def _choose(self) -> object:
+    def _choose(self) -> list[Key] | Client | None:
         from guard.redact import fingerprint
 
         keys = fingerprint.site_keys()
@@ -93,5 +96,6 @@ class Marks:
         try:
             return fingerprint.user_keys()
         except OSError:
-            # No home, or one that cannot be written (a read-only root, a daemon's account): markers without digits.
+            # No home, or one that cannot be written (a read-only root, a daemon's account): markers without
+            # digits.
             return None

@@ -1,7 +1,8 @@
 """detect-secrets as a second opinion, where incidents are graded and nowhere else.
 
-Its plugin classes are called directly: `scan_line` switches eager search on and changes global settings, and its
-`secret_value` is often a mere prefix (Yelp/detect-secrets#858), so only the fact that a plugin answered is taken.
+Its plugin classes are called directly: `scan_line` switches eager search on and changes global settings,
+and its `secret_value` is often a mere prefix (Yelp/detect-secrets#858), so only the fact that a plugin
+answered is taken.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ def second_opinion(line: bytes) -> list[str] | None:
 
 
 def read_baseline(path: str) -> frozenset[str]:
-    """Read the SHA-1 digests of a detect-secrets baseline (`.secrets.baseline`), for telling known sightings apart.
+    """Read the SHA-1 digests of a detect-secrets baseline (`.secrets.baseline`).
 
     Raises:
         OSError: it cannot be read.

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import json
+import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def as_owner(uid: int, gid: int, work: Callable[[Report | None], int], report: Report | None) -> int:
-    """Run `work` in a child with the owner's ids and no further groups; what it reports is handed back through a pipe.
+    """Run `work` in a child with the owner's ids and no further groups, and hand back its report.
 
     Raises:
         GuardError: the child could not do it; the message is its own.

@@ -18,7 +18,8 @@ def pump(chunks: Iterable[bytes], redactor: Redactor, write: Callable[[bytes], o
     """Redact a stream of chunks into `write`; a packed stream stays packed the same way.
 
     Raises:
-        GuardError: the packed stream is damaged, or zstd cannot be read on this machine. Nothing of it is given out raw.
+        GuardError: the packed stream is damaged, or zstd cannot be read on this machine. Nothing of it is
+        given out raw.
     """
     source = iter(chunks)
     head = b""
@@ -63,7 +64,9 @@ def _gzip(source: Iterator[bytes], redactor: Redactor, write: Callable[[bytes], 
                 elif not unpacker.eof:
                     break
     except zlib.error as error:
-        raise GuardError(f"damaged gzip data ({error})", "unpack what can be saved with zcat and redact that") from None
+        raise GuardError(
+            f"damaged gzip data ({error})", "unpack what can be saved with zcat and redact that"
+        ) from None
     if not unpacker.eof:
         raise GuardError("the gzip data ends too early", "unpack what can be saved with zcat and redact that")
     write(packer.compress(redactor.finish()) + packer.flush())
@@ -73,7 +76,9 @@ def _zstd(source: Iterator[bytes], redactor: Redactor, write: Callable[[bytes], 
     try:
         import zstandard
     except ImportError:
-        raise GuardError("zstd data, and the package zstandard is not installed", "install it, or pipe through zstdcat") from None
+        raise GuardError(
+            "zstd data, and the package zstandard is not installed", "install it, or pipe through zstdcat"
+        ) from None
     backend: Any = zstandard
     packer = backend.ZstdCompressor(level=3).compressobj()
 
@@ -94,5 +99,7 @@ def _zstd(source: Iterator[bytes], redactor: Redactor, write: Callable[[bytes], 
         while text := reader.read(_PIECE):
             write(packer.compress(redactor.feed(text)))
     except backend.ZstdError as error:
-        raise GuardError(f"damaged zstd data ({error})", "unpack what can be saved with zstdcat and redact that") from None
+        raise GuardError(
+            f"damaged zstd data ({error})", "unpack what can be saved with zstdcat and redact that"
+        ) from None
     write(packer.compress(redactor.finish()) + packer.flush())

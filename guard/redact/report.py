@@ -1,4 +1,4 @@
-"""Exposures: one sighting a record, never a byte of the value; as JSON Lines, SARIF, or filed for the event stream."""
+"""Exposures: one sighting a record, never a byte of the value; JSON Lines, SARIF, or filed."""
 
 from __future__ import annotations
 
@@ -105,7 +105,9 @@ class Report:
             self._output.__enter__()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         if self._file >= 0:
             os.close(self._file)
         if self._output is not None:
@@ -123,7 +125,11 @@ def _exposures() -> int:
     """Open the node-local file of exposures, which the events service adopts."""
     folder = state_dir()
     os.makedirs(folder, mode=0o700, exist_ok=True)
-    return os.open(os.path.join(folder, "exposures.jsonl"), os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    return os.open(
+        os.path.join(folder, "exposures.jsonl"),
+        os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW,
+        0o600,
+    )
 
 
 def sarif(rows: list[dict[str, object]]) -> dict[str, object]:
@@ -137,7 +143,14 @@ def sarif(rows: list[dict[str, object]]) -> dict[str, object]:
                 "tool": {
                     "driver": {
                         "name": "guard",
-                        "rules": [{"id": kind, "shortDescription": {"text": f"exposed {kind}"}, "help": {"text": advice_for(kind)}} for kind in kinds],
+                        "rules": [
+                            {
+                                "id": kind,
+                                "shortDescription": {"text": f"exposed {kind}"},
+                                "help": {"text": advice_for(kind)},
+                            }
+                            for kind in kinds
+                        ],
                     }
                 },
                 "results": [_result(row) for row in rows],
@@ -155,7 +168,11 @@ def _result(row: dict[str, object]) -> dict[str, object]:
             {
                 "physicalLocation": {
                     "artifactLocation": {"uri": str(row["file"]).lstrip("/")},
-                    "region": {"startLine": row["line"], "byteOffset": row["offset"], "byteLength": row["length"]},
+                    "region": {
+                        "startLine": row["line"],
+                        "byteOffset": row["offset"],
+                        "byteLength": row["length"],
+                    },
                 }
             }
         ],

@@ -34,7 +34,8 @@ _SLOT = re.compile(r"<([A-Za-z0-9]+)(?::(\d+))?>")
 
 
 def _draw(rng: random.Random, alphabet: str, size: int) -> str:
-    # No separator first or last: vendors' keys do not begin or end with one, and a reader of a log would lose it.
+    # No separator first or last: vendors' keys do not begin or end with one, and a reader of a log would
+    # lose it.
     text = [rng.choice(alphabet) for _ in range(size)]
     plain = [c for c in alphabet if c.isalnum()]
     text[0], text[-1] = rng.choice(plain), rng.choice(plain)
@@ -57,7 +58,9 @@ def _b64url(data: bytes) -> str:
 def jwt(rng: random.Random) -> str:
     """Return a JWT of random claims."""
     head = json.dumps({"alg": rng.choice(["HS256", "RS256", "ES256"]), "typ": "JWT"}, separators=(",", ":"))
-    body = json.dumps({"sub": _draw(rng, _BASE62, 12), "iat": rng.randrange(10**9, 2 * 10**9)}, separators=(",", ":"))
+    body = json.dumps(
+        {"sub": _draw(rng, _BASE62, 12), "iat": rng.randrange(10**9, 2 * 10**9)}, separators=(",", ":")
+    )
     return f"{_b64url(head.encode())}.{_b64url(body.encode())}.{_b64url(rng.randbytes(32))}"
 
 
@@ -98,7 +101,14 @@ def _slot(rng: random.Random, name: str, size: int) -> str:
         first = base64.b64encode(str(rng.randrange(10**17, 10**18)).encode()).decode().rstrip("=")
         return f"{first}.{_draw(rng, _BASE62, 6)}.{_draw(rng, _BASE62 + '-_', 38)}"
     if name == "bedrock":
-        return base64.b64encode(f"BedrockAPIKey-{_draw(rng, _LOWER, 4)}-at-{_draw(rng, '0123456789', 12)}:".encode() + rng.randbytes(42)).decode().rstrip("=")
+        return (
+            base64.b64encode(
+                f"BedrockAPIKey-{_draw(rng, _LOWER, 4)}-at-{_draw(rng, '0123456789', 12)}:".encode()
+                + rng.randbytes(42)
+            )
+            .decode()
+            .rstrip("=")
+        )
     if name == "userpass":
         return base64.b64encode(f"bob:{password(rng)}".encode()).decode()
     raise KeyError(name)
@@ -129,7 +139,9 @@ def fill(template: str, rng: random.Random) -> tuple[str, list[str]]:
 
 def pem(rng: random.Random, label: str = "RSA PRIVATE KEY", size: int = 1200, newline: str = "\n") -> str:
     """Return a PEM block with a random body of `size` bytes."""
-    body = base64.b64encode((b"openssh-key-v1\0" if "OPENSSH" in label else b"\x30\x82") + rng.randbytes(size)).decode()
+    body = base64.b64encode(
+        (b"openssh-key-v1\0" if "OPENSSH" in label else b"\x30\x82") + rng.randbytes(size)
+    ).decode()
     lines = [body[i : i + 64] for i in range(0, len(body), 64)]
     return newline.join([f"-----BEGIN {label}-----", *lines, f"-----END {label}-----", ""])
 
@@ -137,5 +149,14 @@ def pem(rng: random.Random, label: str = "RSA PRIVATE KEY", size: int = 1200, ne
 def putty(rng: random.Random) -> str:
     """Return a PuTTY key file with random bodies."""
     lines = [_draw(rng, _BASE62, 64) for _ in range(14)]
-    head = ["PuTTY-User-Key-File-3: ssh-ed25519", "Encryption: none", "Comment: bob@host", "Public-Lines: 2", lines[0], lines[1]]
-    return "\n".join([*head, "Private-Lines: 12", *lines[2:], f"Private-MAC: {_draw(rng, '0123456789abcdef', 64)}", ""])
+    head = [
+        "PuTTY-User-Key-File-3: ssh-ed25519",
+        "Encryption: none",
+        "Comment: bob@host",
+        "Public-Lines: 2",
+        lines[0],
+        lines[1],
+    ]
+    return "\n".join(
+        [*head, "Private-Lines: 12", *lines[2:], f"Private-MAC: {_draw(rng, '0123456789abcdef', 64)}", ""]
+    )

@@ -1,3 +1,4 @@
+# ruff: noqa: E501 - a row, or an expression, a line: broken up they cannot be compared with their neighbours
 """Bytes to spans: hits of the prefilter, confirmed by the rules' tables, through shadows where a key is hidden.
 
 `Scanner.find` is a pure function of the bytes: the same text gives the same spans on every engine.
@@ -11,9 +12,9 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from guard.redact.lazy import Lazy
 from guard.redact import shadow, words
 from guard.redact.engine import NUMBER_BITS, SMALL, Engine, Pattern, PlainEngine, best_engine
+from guard.redact.lazy import Lazy
 from guard.redact.rules import commands, contexts
 from guard.redact.rules.formats import FORMATS, Format
 from guard.redact.rules.table import CONTEXTS
@@ -81,11 +82,18 @@ class _FormatRule:
             return []
         if row.web:
             start, value = _whole_address(data, start, end)
-        assert self._strict is not None
-        good = self._strict.fullmatch(token) is not None and (row.check is None or row.check(token))
+        good = (
+            self._strict is not None
+            and self._strict.fullmatch(token) is not None
+            and (row.check is None or row.check(token))
+        )
         incident = good and not cut and len(body) >= 1 and (row.gate == "jwt" or _dense(value))
         short = len(body) < row.least
-        return [Span(start, end, row.kind, incident and not short, cut or short, True, value.replace(b"\\/", b"/"))]
+        return [
+            Span(
+                start, end, row.kind, incident and not short, cut or short, True, value.replace(b"\\/", b"/")
+            )
+        ]
 
     def _passes(self, body: bytes, value: bytes, cut: bool) -> bool:
         row = self.row
@@ -94,7 +102,9 @@ class _FormatRule:
         if cut:
             return True
         if row.gate == "random":
-            return len(body) >= row.least and words.drawn(body if len(body) >= 16 else value, min(row.least, 16))
+            return len(body) >= row.least and words.drawn(
+                body if len(body) >= 16 else value, min(row.least, 16)
+            )
         if row.gate == "jwt":
             return row.check is not None and (row.check(value) or words.looks_random(value, 24))
         if row.gate in ("none", "plain"):
@@ -131,9 +141,10 @@ def _dense(value: bytes) -> bool:
 
 # --- decoding handlers ----------------------------------------------------------------------------------------------
 
-_PREFIXES: Final = tuple(
-    sorted({re.sub(rb"\\(.)", rb"\1", start) for row in FORMATS for start in row.starts if b"[" not in start and len(start) > 2})
-) + (b"-----BEGIN ", b"eyJhbGciOi", b"eyJ0eXAiOi", b"eyJraWQiOi", b"https://hooks.slack.com", b"https://discord")
+_PREFIXES: Final = (
+    *sorted({re.sub(rb"\\(.)", rb"\1", s) for row in FORMATS for s in row.starts if b"[" not in s and len(s) > 2}),
+    b"-----BEGIN ", b"eyJhbGciOi", b"eyJ0eXAiOi", b"eyJraWQiOi", b"https://hooks.slack.com", b"https://discord",
+)  # fmt: skip
 """Starts whose base64, hex and percent forms are looked for; short ones only where the encoding keeps them telling."""
 
 
@@ -273,7 +284,11 @@ def _spare_markers(data: bytes, spans: list[Span]) -> list[Span]:
     for span in spans:
         while index < len(markers) and markers[index][1] < span.start:
             index += 1
-        clash = index < len(markers) and markers[index][0] <= span.end and (not span.named or markers[index][0] < span.end and markers[index][1] > span.start)
+        clash = (
+            index < len(markers)
+            and markers[index][0] <= span.end
+            and (not span.named or (markers[index][0] < span.end and markers[index][1] > span.start))
+        )
         if not clash or span.kind == "unscanned":
             out.append(span)
     return out
@@ -289,24 +304,40 @@ def _rows(scanner: Scanner) -> list[tuple[Pattern, Handler]]:
             width = _width(start)
             regex = start + row.cls + b"{%d}" % row.need
 
-            def confirm(text: Text, end: int, depth: int, rule: _FormatRule = rule, width: int = width, need: int = row.need) -> list[Span]:
+            def confirm(
+                text: Text,
+                end: int,
+                depth: int,
+                rule: _FormatRule = rule,
+                width: int = width,
+                need: int = row.need,
+            ) -> list[Span]:
                 return rule.confirm(text, end - width - need, width, depth)
 
             rows.append((Pattern(regex, _literals(start), True, False), confirm))
     for context in CONTEXTS:
 
-        def confirm_context(text: Text, end: int, depth: int, check: contexts.Confirm = context.confirm) -> list[Span]:
+        def confirm_context(
+            text: Text, end: int, depth: int, check: contexts.Confirm = context.confirm
+        ) -> list[Span]:
             return check(text, end)
 
         rows.append((Pattern(context.pattern, context.literals, False, True), confirm_context))
     for row_of_programs in commands.COMMANDS:
         confirmer = commands.Confirmer(row_of_programs)
 
-        def confirm_program(text: Text, end: int, depth: int, check: commands.Confirmer = confirmer) -> list[Span]:
+        def confirm_program(
+            text: Text, end: int, depth: int, check: commands.Confirmer = confirmer
+        ) -> list[Span]:
             return check(text, end)
 
         names = tuple(row_of_programs.programs)
-        rows.append((Pattern(commands.pattern(row_of_programs), names, False, True, row_of_programs.mark), confirm_program))
+        rows.append(
+            (
+                Pattern(commands.pattern(row_of_programs), names, False, True, row_of_programs.mark),
+                confirm_program,
+            )
+        )
     return rows + decoding
 
 
@@ -389,7 +420,9 @@ def _decoding_rows(scanner: Scanner) -> tuple[list[tuple[Pattern, Handler]], Han
                 if run is None:
                     continue
                 text.vain[name] = (start, run.end())
-                found = [s for s in scanner.through(shadow.hexadecimal(data, start, run.end()), depth) if s.named]
+                found = [
+                    s for s in scanner.through(shadow.hexadecimal(data, start, run.end()), depth) if s.named
+                ]
                 if found:
                     return found
         return []
@@ -434,7 +467,15 @@ def _decoding_rows(scanner: Scanner) -> tuple[list[tuple[Pattern, Handler]], Han
         data = text.data
         start = end - 16
         little = data[start + 1] == 0
-        while start >= 2 and end - start < 512 and (data[start - 1] == 0 and 0 < data[start - 2] < 128 if little else data[start - 2] == 0 and 0 < data[start - 1] < 128):
+        while (
+            start >= 2
+            and end - start < 512
+            and (
+                data[start - 1] == 0 and 0 < data[start - 2] < 128
+                if little
+                else data[start - 2] == 0 and 0 < data[start - 1] < 128
+            )
+        ):
             start -= 2
         if start and (data[start - 1] == 0) == little:
             return []  # the other byte order: here every second byte only looks like a pair
@@ -449,18 +490,84 @@ def _decoding_rows(scanner: Scanner) -> tuple[list[tuple[Pattern, Handler]], Han
 
     b64_literals = sorted(needles)
     rows: list[tuple[Pattern, Handler]] = []
-    rows.append((Pattern(b"|".join(re.escape(n) for n in b64_literals), tuple(n.lower() for n in b64_literals), False, False), base64_hit))
+    rows.append(
+        (
+            Pattern(
+                b"|".join(re.escape(n) for n in b64_literals),
+                tuple(n.lower() for n in b64_literals),
+                False,
+                False,
+            ),
+            base64_hit,
+        )
+    )
     heads = sorted({p[:8] for p in _PREFIXES if len(p) >= 3 and p[:1] != b"$"})
-    rows.append((Pattern(b"|".join(h.hex().encode() for h in heads), tuple(h.hex().encode() for h in heads), False, True), hex_hit))
-    rows.append((Pattern(rb"(?:\\x[0-9a-f]{2}){8}|(?:\\[0-7]{3}){8}|(?:\\u00[2-7][0-9a-f]){4}", (b"\\x", b"\\0", b"\\1", b"\\u00"), False, True), escaped_hit))
-    rows.append((Pattern(rb"[a-z0-9](?:\\u00(?:2[defb]|5f|3[ad]|[346][0-9a-f]|[57][0-9a])|\\x(?:2[def]|5f|3[ad])|\\055|\\137)[a-z0-9\\]", (b"\\u00", b"\\x", b"\\055", b"\\137"), False, True), escaped_hit))
-    forms = [rb"[0-9]{8}%3aAA", *sorted({form for prefix in _PREFIXES if prefix != b"-----BEGIN " for form in _percent_forms(prefix)})]
-    rows.append((Pattern(rb"(?:%[0-9a-f]{2}){8}|" + b"|".join(forms) + rb"|%3a%2f%2f|(?:passw|passwd|pwd|secret|token|api_?key|access_?key)[a-z0-9_.\-]{0,24}%3d|bearer%20|%25(?:2d|5f|2e)",
-                         (b"%",), False, True), percent_hit))
+    rows.append(
+        (
+            Pattern(
+                b"|".join(h.hex().encode() for h in heads),
+                tuple(h.hex().encode() for h in heads),
+                False,
+                True,
+            ),
+            hex_hit,
+        )
+    )
+    rows.append(
+        (
+            Pattern(
+                rb"(?:\\x[0-9a-f]{2}){8}|(?:\\[0-7]{3}){8}|(?:\\u00[2-7][0-9a-f]){4}",
+                (b"\\x", b"\\0", b"\\1", b"\\u00"),
+                False,
+                True,
+            ),
+            escaped_hit,
+        )
+    )
+    rows.append(
+        (
+            Pattern(
+                rb"[a-z0-9](?:\\u00(?:2[defb]|5f|3[ad]|[346][0-9a-f]|[57][0-9a])|\\x(?:2[def]|5f|3[ad])|\\055|\\137)[a-z0-9\\]",
+                (b"\\u00", b"\\x", b"\\055", b"\\137"),
+                False,
+                True,
+            ),
+            escaped_hit,
+        )
+    )
+    forms = [
+        rb"[0-9]{8}%3aAA",
+        *sorted(
+            {form for prefix in _PREFIXES if prefix != b"-----BEGIN " for form in _percent_forms(prefix)}
+        ),
+    ]
+    rows.append(
+        (
+            Pattern(
+                rb"(?:%[0-9a-f]{2}){8}|"
+                + b"|".join(forms)
+                + rb"|%3a%2f%2f|(?:passw|passwd|pwd|secret|token|api_?key|access_?key)[a-z0-9_.\-]{0,24}%3d|bearer%20|%25(?:2d|5f|2e)",
+                (b"%",),
+                False,
+                True,
+            ),
+            percent_hit,
+        )
+    )
     rows.append((Pattern(rb"\\040(?:by|-|\||ident|password|'|\\\")", (b"\\040",), False, True), libedit_hit))
     rows.append((Pattern(rb"(?:[\x20-\x7e]\x00){8}", (b"\0",), True, False), utf16_hit))
     rows.append((Pattern(rb"(?:\x00[\x20-\x7e]){8}", (b"\0",), True, False), utf16_hit))
-    rows.append((Pattern(rb"[a-z0-9_\-+/=%~.$]{8}\\{0,3}[\"'](?:\.\.\.|\xe2\x80\xa6)", (b'"...', b"'...", b"\xe2\x80\xa6"), False, True), truncated_hit))
+    rows.append(
+        (
+            Pattern(
+                rb"[a-z0-9_\-+/=%~.$]{8}\\{0,3}[\"'](?:\.\.\.|\xe2\x80\xa6)",
+                (b'"...', b"'...", b"\xe2\x80\xa6"),
+                False,
+                True,
+            ),
+            truncated_hit,
+        )
+    )
 
     def continued(text: Text, end: int, depth: int) -> list[Span]:
         stop = _REGION_END.search(text.data, end, end + 8192)
@@ -503,7 +610,9 @@ def _named_or_hidden(data: bytes, spans: list[Span]) -> list[Span]:
     return spans
 
 
-_STARTS = sorted({s for row in FORMATS if row.kind not in ("jwt", "keytab") for s in row.starts}, key=len, reverse=True)
+_STARTS = sorted(
+    {s for row in FORMATS if row.kind not in ("jwt", "keytab") for s in row.starts}, key=len, reverse=True
+)
 _ANY_START = Lazy(lambda: rb"(?:" + b"|".join(_STARTS) + rb"|eyJ)(?=[A-Za-z0-9_\-+/=%~.$]{8})")
 
 
@@ -514,15 +623,38 @@ def _truncated(data: bytes, end: int) -> list[Span]:
         stop -= 1
     low = max(0, stop - 2048)
     start = stop
-    while start > low and (48 <= data[start - 1] <= 57 or 65 <= data[start - 1] <= 90 or 97 <= data[start - 1] <= 122 or data[start - 1] in b"_-+/=%~.$:,"):
+    while start > low and (
+        48 <= data[start - 1] <= 57
+        or 65 <= data[start - 1] <= 90
+        or 97 <= data[start - 1] <= 122
+        or data[start - 1] in b"_-+/=%~.$:,"
+    ):
         start -= 1
     for found in _ANY_START.finditer(data, start, stop):
         body = data[found.end() : stop]
         row = next((row for row in FORMATS if any(re.match(s, found.group()) for s in row.starts)), None)
-        begin = _grow(data, found.start(), row.grow) if row is not None and row.grow is not None else found.start()
-        if not begins_token(data, begin, b"_") or words.is_example(body) or (words.is_name(body) and (row is None or row.gate != "plain")):
+        begin = (
+            _grow(data, found.start(), row.grow)
+            if row is not None and row.grow is not None
+            else found.start()
+        )
+        if (
+            not begins_token(data, begin, b"_")
+            or words.is_example(body)
+            or (words.is_name(body) and (row is None or row.gate != "plain"))
+        ):
             continue
         if found.end() - found.start() < 4 and not words.looks_random(body, 8):
             continue
-        return [Span(begin, stop, row.kind if row is not None else "secret-key", False, True, True, data[begin:stop])]
+        return [
+            Span(
+                begin,
+                stop,
+                row.kind if row is not None else "secret-key",
+                False,
+                True,
+                True,
+                data[begin:stop],
+            )
+        ]
     return []

@@ -1,7 +1,8 @@
 """The resident redactor: one warm engine a node, and the only holder of the site's fingerprint key.
 
-Every connection's peer is known from the kernel (SO_PEERCRED, unix(7)). Requests are rationed by uid. A fingerprint is
-given only for a value that the rules recognise and that nobody could guess, so the service tells a guesser nothing.
+Every connection's peer is known from the kernel (SO_PEERCRED, unix(7)). Requests are rationed by uid. A
+fingerprint is given only for a value that the rules recognise and that nobody could guess, so the service
+tells a guesser nothing.
 """
 
 from __future__ import annotations
@@ -61,7 +62,8 @@ class Service:
     """Answers requests; the sockets are `serve`'s.
 
     Args:
-        keys: the fingerprint keys, the current one first; None where no site key is installed: then no fingerprint
+        keys: the fingerprint keys, the current one first; None where no site key is installed: then no
+        fingerprint
             is made up.
         owner: the uid the service runs as; a user's own service answers that user and root only.
     """
@@ -128,7 +130,11 @@ class Service:
         if not self.keys or not fingerprint.fingerprinted(span):
             return None
         first, *former = self.keys
-        return Identity(first.key_id, first.of(span.value), tuple((k.key_id, k.of(span.value)) for k in former if k.until > time.time()))
+        return Identity(
+            first.key_id,
+            first.of(span.value),
+            tuple((k.key_id, k.of(span.value)) for k in former if k.until > time.time()),
+        )
 
     def _redact(self, data: bytes, word: str, spans: bool) -> bytes:
         sightings: list[Sighting] = []
@@ -152,18 +158,23 @@ class Service:
     def _fingerprint(self, kind: str, value: bytes) -> tuple[bool, bytes]:
         if not self.keys:
             return False, b"no site key is installed on this node; see guard key status"
-        # The rules must know the value by its own format, or it must be dense: nothing else is ever fingerprinted.
+        # The rules must know the value by its own format, or it must be dense: nothing else is ever
+        # fingerprinted.
         with self._lock:
             found = self._scanner.find(value)
         named = len(found) == 1 and found[0].named and found[0].end - found[0].start >= len(value) - 1
-        identity = self._identity(Span(0, len(value), found[0].kind if named else kind, False, False, named, value))
+        identity = self._identity(
+            Span(0, len(value), found[0].kind if named else kind, False, False, named, value)
+        )
         if identity is None:
             return True, b""
         pairs = [(identity.key_id, identity.fingerprint), *identity.former]
         return True, " ".join(f"{key} {value}" for key, value in pairs).encode()
 
 
-def serve(path: str | None = None, ready: threading.Event | None = None, stop: threading.Event | None = None) -> None:
+def serve(
+    path: str | None = None, ready: threading.Event | None = None, stop: threading.Event | None = None
+) -> None:
     """Listen until told to stop.
 
     Args:
@@ -175,8 +186,19 @@ def serve(path: str | None = None, ready: threading.Event | None = None, stop: t
         StateError: the socket's folder can be written by others, or another service listens there.
     """
     uid = os.geteuid()
-    place = path or socket_paths()[0 if uid == 0 or os.environ.get("GUARD_STATE_DIR") or os.environ.get("GUARD_REDACT_SOCKET") else -1]
-    keys = fingerprint.site_keys() if uid == 0 or os.access(fingerprint.site_path(), os.R_OK) else fingerprint.user_keys()
+    place = (
+        path
+        or socket_paths()[
+            0
+            if uid == 0 or os.environ.get("GUARD_STATE_DIR") or os.environ.get("GUARD_REDACT_SOCKET")
+            else -1
+        ]
+    )
+    keys = (
+        fingerprint.site_keys()
+        if uid == 0 or os.access(fingerprint.site_path(), os.R_OK)
+        else fingerprint.user_keys()
+    )
     service = Service(keys, uid)
     listener = listen(place, everybody=uid == 0)
     _notify(b"READY=1")
@@ -217,7 +239,9 @@ def listen(path: str, everybody: bool) -> socket.socket:
     probe = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
     try:
         probe.connect(path)
-        raise StateError(f"a service listens at {path} already", "stop it first (guard serve redact runs once a node)")
+        raise StateError(
+            f"a service listens at {path} already", "stop it first (guard serve redact runs once a node)"
+        )
     except (FileNotFoundError, ConnectionRefusedError):
         with suppress(FileNotFoundError):
             os.unlink(path)  # what a killed service left behind

@@ -1,7 +1,7 @@
 """Shadow texts: what a reader sees, with a map back to the bytes that say it.
 
-A key may be hidden from a matcher by colour codes, escapes or an encoding. The shadow is the text without them; a span
-found there is mapped back to whole units of the raw text, so that no escape is ever cut in two.
+A key may be hidden from a matcher by colour codes, escapes or an encoding. The shadow is the text without
+them; a span found there is mapped back to whole units of the raw text, so that no escape is ever cut in two.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ Decode = Callable[["re.Match[bytes]"], "bytes | None"]
 class Shadow:
     """A decoded text with its map.
 
-    Pieces are (shadow offset, raw offset, raw length, literal). In a literal piece offsets run in step; in any other the
-    whole raw unit stands for the whole decoded piece.
+    Pieces are (shadow offset, raw offset, raw length, literal). In a literal piece offsets run in step; in
+    any other the whole raw unit stands for the whole decoded piece.
     """
 
     __slots__ = ("_begins", "_pieces", "data")
@@ -41,7 +41,7 @@ class Shadow:
 
 
 def make(raw: bytes, low: int, high: int, pattern: Lazy, decode: Decode) -> Shadow:
-    """Build the shadow of `raw[low:high]`: every match of `pattern` becomes what `decode` returns (None: kept as it is)."""
+    """Build the shadow of `raw[low:high]`: every match becomes what `decode` returns (None: stays)."""
     out: list[bytes] = []
     pieces: list[tuple[int, int, int, bool]] = []
     size = 0
@@ -67,7 +67,8 @@ def make(raw: bytes, low: int, high: int, pattern: Lazy, decode: Decode) -> Shad
 
 
 _CONTROLS = (
-    rb"\x1b(?:\[[0-?]{0,64}[ -/]{0,8}[@-~]|\][^\x07\x1b\n]{0,16}?;|\\|[P_^X]|[()*+#%][0-9A-Za-z]|[=>78cDEHMNOZ])|\x07"
+    rb"\x1b(?:\[[0-?]{0,64}[ -/]{0,8}[@-~]|\][^\x07\x1b\n]{0,16}?;|\\|[P_^X]|[()*+#%][0-9A-Za-z]|[=>78cDEHMNOZ])"
+    rb"|\x07"
 )
 ANSI: Final = Lazy(_CONTROLS)
 """Colours, cursor moves, titles' frames: the title's text stays visible to the rules."""
@@ -75,8 +76,19 @@ ANSI: Final = Lazy(_CONTROLS)
 TYPED: Final = Lazy(_CONTROLS + rb"|[^\x08\x1b\n\r]\x08 \x08|[\x20-\x7e]\x08(?=[\x20-\x7e])")
 """The same with typed and erased characters; slow, since any character may begin a match."""
 
-_ESCAPES = Lazy(rb"\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|x[0-9a-fA-F]{2}|[0-3]?[0-7]{1,2}|[nrtbfvae\"'\\/])")
-_SIMPLE = {b"n": b"\n", b"t": b"\t", b"r": b"\r", b"b": b"\b", b"f": b"\f", b"v": b"\v", b"a": b"\a", b"e": b"\x1b"}
+_ESCAPES = Lazy(
+    rb"\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|x[0-9a-fA-F]{2}|[0-3]?[0-7]{1,2}|[nrtbfvae\"'\\/])"
+)
+_SIMPLE = {
+    b"n": b"\n",
+    b"t": b"\t",
+    b"r": b"\r",
+    b"b": b"\b",
+    b"f": b"\f",
+    b"v": b"\v",
+    b"a": b"\a",
+    b"e": b"\x1b",
+}
 
 
 def _escape(match: re.Match[bytes]) -> bytes:
@@ -84,7 +96,13 @@ def _escape(match: re.Match[bytes]) -> bytes:
     first = body[:1]
     if first == b"u":
         if len(body) > 5:
-            return bytes(match.group()).decode("unicode_escape").encode("utf-16", "surrogatepass").decode("utf-16", "replace").encode()
+            return (
+                bytes(match.group())
+                .decode("unicode_escape")
+                .encode("utf-16", "surrogatepass")
+                .decode("utf-16", "replace")
+                .encode()
+            )
         return chr(int(body[1:], 16)).encode("utf-8", "surrogatepass")
     if first == b"x":
         return bytes([int(body[1:], 16)])
@@ -133,7 +151,7 @@ def percent(raw: bytes, low: int, high: int) -> Shadow:
 
 
 class Grouped(Shadow):
-    """A shadow of equal groups: `chars` raw bytes for every `size` decoded bytes (hex 2:1, base64 4:3, UTF-16 2:1)."""
+    """A shadow of equal groups: `chars` raw bytes for `size` decoded ones (hex 2:1, base64 4:3)."""
 
     __slots__ = ("_chars", "_low", "_size")
 
@@ -158,7 +176,7 @@ def hexadecimal(raw: bytes, low: int, high: int) -> Shadow:
 
 
 def base64_run(raw: bytes, low: int, high: int) -> Shadow | None:
-    """Return the bytes of a base64 or base64url run that begins at a group's first character; None if it is none."""
+    """Return the bytes of a base64 run that begins at a group's first character; None if it is none."""
     run = raw[low:high].rstrip(b"=")
     run = run[: len(run) - 1] if len(run) % 4 == 1 else run
     try:

@@ -43,9 +43,9 @@ def bless(text: str) -> Redacted:
 class Span(NamedTuple):
     """Where a secret stands and what it is.
 
-    `start` and `end` are byte offsets into the text that was scanned. `value` is the canonical secret (unescaped,
-    without quotes), the only input of a fingerprint; it never leaves the process. `named` says that the secret was
-    recognised by its own format and not by what stands next to it.
+    `start` and `end` are byte offsets into the text that was scanned. `value` is the canonical secret
+    (unescaped, without quotes), the only input of a fingerprint; it never leaves the process. `named` says
+    that the secret was recognised by its own format and not by what stands next to it.
     """
 
     start: int
@@ -60,8 +60,8 @@ class Span(NamedTuple):
 def merge(spans: list[Span]) -> list[Span]:
     """Join overlapping spans into the fewest that cover them, in order.
 
-    The kind and the canonical value come from the span with a format of its own, then from the longest, so that one
-    key has one fingerprint whether or not a variable name stands before it.
+    The kind and the canonical value come from the span with a format of its own, then from the longest, so
+    that one key has one fingerprint whether or not a variable name stands before it.
 
     Args:
         spans: spans of one text, in any order.
@@ -100,8 +100,8 @@ def withhold(text: str | bytes) -> Redacted:
 def program_name(path: str) -> Redacted:
     """Return the base name of a program, the one part of a command line that is stored as it is.
 
-    A name with anything but letters, digits and `._+-@` in it, or of over 64 characters, is withheld: a secret can
-    be a file's name too.
+    A name with anything but letters, digits and `._+-@` in it, or of over 64 characters, is withheld: a
+    secret can be a file's name too.
     """
     name = path.rpartition("/")[2]
     plain = name.replace(".", "").replace("_", "").replace("+", "").replace("-", "").replace("@", "")

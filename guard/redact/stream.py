@@ -1,8 +1,9 @@
 """A stream through the redactor: bounded memory, the same output for every chunking, complete lines at once.
 
-The text is scanned in blocks of whole lines. What may reach over a line's end is kept together: a shell line continued by
-a backslash, a private key's block while it is open. Behind it stays `WINDOW` bytes of raw text as context, so that a
-confirmer sees the same surroundings wherever a block began. A line without an end is cut at a separator.
+The text is scanned in blocks of whole lines. What may reach over a line's end is kept together: a shell
+line continued by a backslash, a private key's block while it is open. Behind it stays `WINDOW` bytes of raw
+text as context, so that a confirmer sees the same surroundings wherever a block began. A line without an
+end is cut at a separator.
 """
 
 from __future__ import annotations
@@ -11,8 +12,8 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Final, NamedTuple
 
-from guard.redact.lazy import Lazy
 from guard.redact.carriers import Carrier, carrier_for
+from guard.redact.lazy import Lazy
 from guard.redact.rules import blocks
 from guard.redact.scan import Scanner
 from guard.redact.spans import Span, marker
@@ -56,7 +57,13 @@ class Redactor:
         observe: told of every sighting, in order; None when nobody asks.
     """
 
-    def __init__(self, scanner: Scanner, mark: Mark | None = None, carrier: str = "auto", observe: Observer | None = None) -> None:
+    def __init__(
+        self,
+        scanner: Scanner,
+        mark: Mark | None = None,
+        carrier: str = "auto",
+        observe: Observer | None = None,
+    ) -> None:
         self._scanner = scanner
         self._mark = mark or (lambda span: marker(span.kind, None))
         self._carrier: Carrier = carrier_for(carrier, scanner)
@@ -91,7 +98,7 @@ class Redactor:
         return JSON_LINE if self._carrier.lines_may_be_json and head[:1] in (b"{", b"[") else LINE
 
     def _complete(self) -> int:
-        """Return how many pending bytes form complete lines that nothing behind them can change; 0 for none."""
+        """Return how many pending bytes are complete lines that nothing behind them can change."""
         pending = self._pending
         end = pending.rfind(b"\n", self._searched) + 1
         if end == 0:
@@ -166,7 +173,7 @@ class Redactor:
 
 
 def _continued(pending: bytearray, end: int) -> bool:
-    r"""Say whether the line that ends at `end` is continued: an odd number of backslashes before its newline."""
+    r"""Say whether the line that ends at `end` is continued: an odd number of backslashes ends it."""
     at = end - 2
     if at >= 0 and pending[at] == 0x0D:
         at -= 1
@@ -189,8 +196,8 @@ def _cut(pending: bytearray, limit: int) -> int:
 def apply(data: bytes, since: int, spans: list[Span], mark: Mark) -> bytes:
     """Return `data` from `since` on with every span replaced.
 
-    A span over several lines leaves as many lines behind, each with its prefix: a diff's hunks and a log's records keep
-    their count.
+    A span over several lines leaves as many lines behind, each with its prefix: a diff's hunks and a log's
+    records keep their count.
     """
     out: list[bytes] = []
     pos = since
@@ -219,15 +226,28 @@ def _per_line(data: bytes, start: int, raw: bytes, span: Span, first: bytes) -> 
             out.append(first + ending)
             continue
         keep = b""
-        if prefix and len(line) >= len(prefix) and re.sub(rb"\d", b"0", line[: len(prefix)]) == re.sub(rb"\d", b"0", prefix):
+        if (
+            prefix
+            and len(line) >= len(prefix)
+            and re.sub(rb"\d", b"0", line[: len(prefix)]) == re.sub(rb"\d", b"0", prefix)
+        ):
             keep = line[: len(prefix)]
         elif not prefix or prefix.isspace():
             keep = line[: len(line) - len(line.lstrip(b" \t"))]
-        out.append(keep + (short + ending if line[len(keep) :].strip() or number == len(lines) - 1 else line[len(keep) :]))
+        out.append(
+            keep
+            + (short + ending if line[len(keep) :].strip() or number == len(lines) - 1 else line[len(keep) :])
+        )
     return b"\n".join(out)
 
 
-def redact_bytes(data: bytes, scanner: Scanner, mark: Mark | None = None, carrier: str = "auto", observe: Observer | None = None) -> bytes:
+def redact_bytes(
+    data: bytes,
+    scanner: Scanner,
+    mark: Mark | None = None,
+    carrier: str = "auto",
+    observe: Observer | None = None,
+) -> bytes:
     """Redact a text that is at hand whole; arguments as `Redactor`."""
     redactor = Redactor(scanner, mark, carrier, observe)
     return redactor.feed(data) + redactor.finish()

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-
 from guard.redact.lazy import Lazy
 
 WINDOW = 1024
@@ -34,7 +32,7 @@ class Text:
         return self._line
 
     def command_end(self, pos: int) -> int:
-        r"""Return the end of the shell command's line that holds `pos`, followed over backslash and newline."""
+        r"""Return the end of the shell command that holds `pos`, over backslash and newline."""
         end = self.line(pos)[1]
         while end < len(self.data) and end > 0 and self.data[end - 1] == 0x5C and end - pos < 2048:
             following = self.data.find(b"\n", end + 1)

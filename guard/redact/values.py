@@ -1,9 +1,9 @@
 r"""Reading a value beside a name: where it begins and ends, in whatever quoting it stands.
 
-The same text occurs bare, in a JSON string, in JSON within JSON, in an strace string. One convention serves all: a
-quote is taken with the backslashes before it, and the value ends at the same quote with the same number of them. At
-depth n a quote carries 2^n - 1 backslashes, so a run of `c` backslashes closes when `c mod 2(k+1) == k`; more is a
-quote inside the value, fewer ends the string around it.
+The same text occurs bare, in a JSON string, in JSON within JSON, in an strace string. One convention serves
+all: a quote is taken with the backslashes before it, and the value ends at the same quote with the same
+number of them. At depth n a quote carries 2^n - 1 backslashes, so a run of `c` backslashes closes when
+`c mod 2(k+1) == k`; more is a quote inside the value, fewer ends the string around it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ class Value(NamedTuple):
 
 _OPEN = Lazy(rb"(?:[bBrRuUfFlL@$]{1,2}(?=\\{0,15}[\"']))?(\\{0,15})(\"\"\"|'''|[\"'`])|(&quot;|&#3[49];|%22)")
 _BARE = {
-    # A shell word outside quotes; a backslash before n, r, t or a quote ends it, since that is the text around it.
+    # A shell word outside quotes; a backslash before n, r, t or a quote ends it, since that is the text
+    # around it.
     "shell": Lazy(rb"(?:[^\s\"'`\\;&|<>()\x00\x1b]|\\(?![nrtvabfeu0x\"'\\\s])[^\s])+"),
     # A line of its own (.env, ini): everything but blanks.
     "line": Lazy(rb"(?:[^\s\"'`\\\x00\x1b]|\\(?![nrtvabfeu0x\"'\\\s])[^\s])+"),
@@ -41,7 +42,7 @@ _BARE = {
 
 
 def read_quoted(data: bytes, pos: int, limit: int) -> Value | None:
-    """Read a quoted value whose opening quote (with its backslashes) stands at `pos`; None when none stands there."""
+    """Read a quoted value whose opening quote, with its backslashes, stands at `pos`; else None."""
     opening = _OPEN.match(data, pos, min(pos + 24, limit))
     if opening is None:
         return None
@@ -50,7 +51,9 @@ def read_quoted(data: bytes, pos: int, limit: int) -> Value | None:
     entity = opening.group(3)
     if entity is not None:
         end = data.find(entity, start, stop)
-        return Value(start, end, True, True) if end >= 0 else Value(start, _cut(data, start, stop), True, False)
+        return (
+            Value(start, end, True, True) if end >= 0 else Value(start, _cut(data, start, stop), True, False)
+        )
     k = len(opening.group(1))
     quote = opening.group(2)
     i = start
@@ -132,10 +135,20 @@ def _continue_word(data: bytes, value: Value, limit: int) -> Value:
             if byte == opened and not value.quoted:
                 break
             part = read_quoted(data, end, limit)
-            if part is None or not part.closed or part.start == part.end or _APART.search(data, part.start, part.end):
+            if (
+                part is None
+                or not part.closed
+                or part.start == part.end
+                or _APART.search(data, part.start, part.end)
+            ):
                 break
             follow = data[part.end + 1 : part.end + 2]
-            if follow and follow not in b" \t\r\n;|&)\"'" and not follow.isalnum() and follow not in b"@!#$%^*-_+=?./:~":
+            if (
+                follow
+                and follow not in b" \t\r\n;|&)\"'"
+                and not follow.isalnum()
+                and follow not in b"@!#$%^*-_+=?./:~"
+            ):
                 break
             if data[part.start : part.start + 1] in b", :}])" and not value.quoted:
                 break
@@ -152,7 +165,16 @@ def _continue_word(data: bytes, value: Value, limit: int) -> Value:
 
 
 _JSON_ESCAPE = Lazy(rb"\\(?:u([0-9a-fA-F]{4})|x([0-9a-fA-F]{2})|([0-7]{1,3})|(.))", re.DOTALL)
-_SIMPLE = {b"n": b"\n", b"t": b"\t", b"r": b"\r", b"b": b"\b", b"f": b"\f", b"v": b"\v", b"a": b"\a", b"e": b"\x1b"}
+_SIMPLE = {
+    b"n": b"\n",
+    b"t": b"\t",
+    b"r": b"\r",
+    b"b": b"\b",
+    b"f": b"\f",
+    b"v": b"\v",
+    b"a": b"\a",
+    b"e": b"\x1b",
+}
 
 
 def unescape(value: bytes) -> bytes:

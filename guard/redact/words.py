@@ -1,3 +1,4 @@
+# ruff: noqa: E501 - a row, or an expression, a line: broken up they cannot be compared with their neighbours
 """Which names promise a secret, and which values look like one.
 
 Two judgements are made from words alone: is `AZURE_CLIENT_SECRET` the name of a secret while `token_count` is not;
@@ -10,6 +11,7 @@ from __future__ import annotations
 import math
 import re
 from functools import lru_cache
+from itertools import pairwise
 from typing import Final
 
 from guard.redact.lazy import Lazy
@@ -86,10 +88,22 @@ def name_strength(name: bytes) -> int:
     last = words[-1]
     pair = words[-2] + last if len(words) > 1 else b""
     triple = words[-3] + pair if len(words) > 2 else b""
-    if last in _PASSWORD_WORDS or pair in _PASSWORD_WORDS or pair in (b"passphrase", b"passcode", b"password"):
-        if last == b"pass" and len(words) > 1 and words[-2] in (b"by", b"first", b"second", b"two", b"single", b"one"):
+    if (
+        last in _PASSWORD_WORDS
+        or pair in _PASSWORD_WORDS
+        or pair in (b"passphrase", b"passcode", b"password")
+    ):
+        if (
+            last == b"pass"
+            and len(words) > 1
+            and words[-2] in (b"by", b"first", b"second", b"two", b"single", b"one")
+        ):
             return 0
-        if last in (b"pass", b"pw", b"pwd") and len(words) > 1 and words[-2] in (b"old", b"all", b"n", b"num"):
+        if (
+            last in (b"pass", b"pw", b"pwd")
+            and len(words) > 1
+            and words[-2] in (b"old", b"all", b"n", b"num")
+        ):
             return PASSWORD if words[-2] == b"old" and last == b"pw" else 0
         return PASSWORD
     if last in _TOKEN_WORDS or pair in _TOKEN_WORDS or triple in _TOKEN_WORDS:
@@ -102,7 +116,12 @@ def name_strength(name: bytes) -> int:
         return 0 if len(words) > 1 and words[-2] in _NOT_SECRET_KEYS else WEAK
     if last == b"pat":
         # A pattern in most programs; a personal access token where the name is a variable's or says so.
-        return TOKEN if name.isupper() or (len(words) > 1 and words[-2] in (b"github", b"gitlab", b"azure", b"access", b"gh", b"gl")) else 0
+        return (
+            TOKEN
+            if name.isupper()
+            or (len(words) > 1 and words[-2] in (b"github", b"gitlab", b"azure", b"access", b"gh", b"gl"))
+            else 0
+        )
     if last in _WEAK_WORDS:
         return WEAK
     # `password_of_bob`, `tokenProdEu`: a secret word that something else follows.
@@ -114,7 +133,9 @@ def name_strength(name: bytes) -> int:
     # One run without any separator: `mysqlrootpassword`, `ncbiapikey`.
     if len(last) > 8 and last.endswith((b"password", b"passwd", b"passphrase")):
         return PASSWORD
-    if len(last) > 6 and last.endswith((b"apikey", b"authtoken", b"secretkey", b"accesstoken", b"accesskey", b"apitoken")):
+    if len(last) > 6 and last.endswith(
+        (b"apikey", b"authtoken", b"secretkey", b"accesstoken", b"accesskey", b"apitoken")
+    ):
         return TOKEN
     return 0
 
@@ -149,7 +170,9 @@ _REFERENCE = Lazy(
     rb"(?:os|process|System|self|this|cls|config|settings|conf|app|args|opts|options|params|request|req|ctx|env|"
     rb"props|kwargs|data|ENV|Deno|import)\??[.\[(]|"
     rb"(?:getenv|get_env|getpass|input|prompt|environ|secrets?|lookup|var|local|data|str|bytes|len|int|Secret[A-Za-z]*)[.(\[]|"
-    rb"\*{2,}|\.{3}|\[REDACTED|\xe2\x80[\xa2\xa6]|[xX]{4,}\Z|[-_=.#?0]+\Z|\u2022".replace(rb"\u2022", b"\xe2\x97\x8f")
+    rb"\*{2,}|\.{3}|\[REDACTED|\xe2\x80[\xa2\xa6]|[xX]{4,}\Z|[-_=.#?0]+\Z|\u2022".replace(
+        rb"\u2022", b"\xe2\x97\x8f"
+    )
 )
 _REFERENCE_ONLY = Lazy(
     rb"(?:\$\{?[A-Za-z_][A-Za-z0-9_]{0,80}\}?|\$\{\{.{0,200}\}\}|\$\(.{0,400}\)|`.{0,400}`|\$\{[A-Za-z_][^{}]{0,200}\}|"
@@ -195,7 +218,10 @@ def is_expression(value: bytes) -> bool:
 
 
 _WORDS_IN = Lazy(rb"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[A-Z]+|[0-9]+")
-_MASK = Lazy(rb"[*xX.\-_#?0\xe2\x80\xa2\x97\x8f\xa6~ ]{2,}\Z|(.)\1{3,}\Z|.{0,8}\*{3,}.{0,8}\Z|.{0,6}\.{3}.{0,6}\Z", re.DOTALL)
+_MASK = Lazy(
+    rb"[*xX.\-_#?0\xe2\x80\xa2\x97\x8f\xa6~ ]{2,}\Z|(.)\1{3,}\Z|.{0,8}\*{3,}.{0,8}\Z|.{0,6}\.{3}.{0,6}\Z",
+    re.DOTALL,
+)
 
 
 @lru_cache(maxsize=4096)
@@ -215,14 +241,18 @@ def is_placeholder(value: bytes) -> bool:
     letters = [w for w in words if not w.isdigit()]
     digits = sum(len(w) for w in words) - sum(len(w) for w in letters)
     if not letters:
-        return value.isdigit() and (len(set(value)) == 1 or value in b"01234567890123456789 98765432109876543210")
+        return value.isdigit() and (
+            len(set(value)) == 1 or value in b"01234567890123456789 98765432109876543210"
+        )
     if digits > 4:
         return False
     symbols = len(value) - sum(len(w) for w in words)
     if symbols > len(words) + 1:
         return False
     whole = b"".join(letters)
-    if whole in _PLACE_WORDS and (digits == 0 or whole in (b"foo", b"bar", b"xxx", b"test", b"abc", b"example")):
+    if whole in _PLACE_WORDS and (
+        digits == 0 or whole in (b"foo", b"bar", b"xxx", b"test", b"abc", b"example")
+    ):
         return digits < 4
     return digits == 0 and all(w in _PLACE_WORDS or (len(set(w)) == 1 and len(w) > 2) for w in letters)
 
@@ -261,7 +291,9 @@ def is_example(body: bytes) -> bool:
 
 _VOWEL_RUN = Lazy(rb"[a-z]{3,}|[A-Z]{4,}|[A-Z][a-z]{2,}")
 _PRONOUNCED = Lazy(rb"(?i)[aeiouy]")
-_CLUSTER = Lazy(rb"(?i)[bcdfghjklmnpqrstvwxz]{5,}|[^aeiou]q|q[^u]|[jvx][bcdfghjklmnpqrstvwxz]|[bcdfghjkpqtvwxz]{3}")
+_CLUSTER = Lazy(
+    rb"(?i)[bcdfghjklmnpqrstvwxz]{5,}|[^aeiou]q|q[^u]|[jvx][bcdfghjklmnpqrstvwxz]|[bcdfghjkpqtvwxz]{3}"
+)
 
 
 def wordiness(value: bytes) -> float:
@@ -288,7 +320,7 @@ def jumble(value: bytes) -> float:
     if len(value) < 2:
         return 0.0
     kinds = value.translate(_CLASS)
-    return sum(a != b for a, b in zip(kinds, kinds[1:], strict=False)) / (len(value) - 1)
+    return sum(a != b for a, b in pairwise(kinds)) / (len(value) - 1)
 
 
 _CLASS = bytes(1 if 48 <= b <= 57 else 2 if 65 <= b <= 90 else 3 if 97 <= b <= 122 else 4 for b in range(256))

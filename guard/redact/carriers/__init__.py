@@ -1,7 +1,8 @@
 """How a text carries secrets: one module a carrier, chosen by name or line by line.
 
-A carrier turns complete lines into spans. Most texts need nothing but the rules, which know quoting and escapes at any
-depth; a carrier adds what only the container knows: that JSON must stay JSON, that one key came in two `write` calls.
+A carrier turns complete lines into spans. Most texts need nothing but the rules, which know quoting and
+escapes at any depth; a carrier adds what only the container knows: that JSON must stay JSON, that one key
+came in two `write` calls.
 """
 
 from __future__ import annotations

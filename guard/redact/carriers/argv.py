@@ -11,8 +11,9 @@ _QUOTED = str.maketrans({"\\": "\\\\", '"': '\\"', "\n": "\\n", "\r": "\\r", "\t
 def redact_arguments(argv: tuple[str, ...]) -> tuple[Redacted, ...]:
     """Redact an argument list.
 
-    Each element is read on its own, since it may be a script, a header or a URL; then the list is read as a list, for a
-    value whose name is the element before it. An element that the second reading touches takes its result.
+    Each element is read on its own, since it may be a script, a header or a URL; then the list is read as a
+    list, for a value whose name is the element before it. An element that the second reading touches takes
+    its result.
 
     Args:
         argv: the arguments.
@@ -26,7 +27,10 @@ def redact_arguments(argv: tuple[str, ...]) -> tuple[Redacted, ...]:
     if len(parts) != len(alone):
         # The marker swallowed an element's border: keep no element that the list reading changed.
         return tuple(bless("[REDACTED:argument]") for _ in alone)
-    return tuple(word if part == word.translate(_QUOTED) else bless(part) for word, part in zip(alone, parts, strict=True))
+    return tuple(
+        word if part == word.translate(_QUOTED) else bless(part)
+        for word, part in zip(alone, parts, strict=True)
+    )
 
 
 def _split(listed: str) -> list[str]:

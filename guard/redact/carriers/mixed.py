@@ -51,7 +51,11 @@ class Mixed:
                 stop += 1
             group = spans[index:stop]
             line = data[low:high]
-            if group[-1].end <= high and jsonl.looks_json(line) and (len(line) > 1 << 20 or jsonl.is_json(line)):
+            if (
+                group[-1].end <= high
+                and jsonl.looks_json(line)
+                and (len(line) > 1 << 20 or jsonl.is_json(line))
+            ):
                 out += jsonl.fit(data, low, high, group)
             else:
                 out += group

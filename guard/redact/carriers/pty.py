@@ -1,7 +1,7 @@
 """Terminal recordings: a key that the terminal wrapped at its width.
 
-A line that ends at the right margin inside a token behind a known start leaves a note; the next line's first token is the
-rest. Notes look forward only, so chunks change nothing and no line waits for the next.
+A line that ends at the right margin inside a token behind a known start leaves a note; the next line's
+first token is the rest. Notes look forward only, so chunks change nothing and no line waits for the next.
 """
 
 from __future__ import annotations
@@ -9,16 +9,25 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from guard.redact.lazy import Lazy
 from guard.redact import shadow, words
 from guard.redact.carriers import strace
 from guard.redact.engine import NUMBER_BITS, SMALL, Engine, Pattern, PlainEngine, best_engine
+from guard.redact.lazy import Lazy
 from guard.redact.scan import Scanner
 from guard.redact.spans import Span
 
 _CONTROL: Final = rb"(?:\x1b\[[0-9;?]{0,12}[A-Za-z])"
 _PATTERNS: Final = (
-    Pattern(rb"[^A-Za-z0-9](?:" + b"|".join(re.escape(s) for s in strace.STARTS) + rb")[A-Za-z0-9_\-+/=.~%]*" + _CONTROL + rb"*\r{1,2}\n", (b"\r\n",), False, False),
+    Pattern(
+        rb"[^A-Za-z0-9](?:"
+        + b"|".join(re.escape(s) for s in strace.STARTS)
+        + rb")[A-Za-z0-9_\-+/=.~%]*"
+        + _CONTROL
+        + rb"*\r{1,2}\n",
+        (b"\r\n",),
+        False,
+        False,
+    ),
 )
 _LINE_TAIL = Lazy(_CONTROL + rb"*\r{1,2}\n\Z")
 _HEAD = Lazy(_CONTROL + rb"{0,4}([A-Za-z0-9_\-+/=.~%]{1,400})")
@@ -44,7 +53,9 @@ class Wraps:
             return []
         if self._fast is None and len(data) >= SMALL:
             self._fast = best_engine(_PATTERNS)
-        ends = [hit >> NUMBER_BITS for hit in (self._fast or self._plain).scan(data) if hit >> NUMBER_BITS > since]
+        ends = [
+            hit >> NUMBER_BITS for hit in (self._fast or self._plain).scan(data) if hit >> NUMBER_BITS > since
+        ]
         found: list[Span] = []
         if self._note is not None and len(data) > since:
             found += self._rest(data, since, self._note)
@@ -70,7 +81,10 @@ class Wraps:
         if tail is None or width < _LEAST_WIDTH:
             return None
         body = tail.group()[len(tail.group(1)) :]
-        if any(s.named and s.incident and not s.partial for s in self._scanner.find(tail.group())) and len(body) < 60:
+        if (
+            any(s.named and s.incident and not s.partial for s in self._scanner.find(tail.group()))
+            and len(body) < 60
+        ):
             return None
         if len(body) < 2 or words.is_name(body) or (len(tail.group(1)) < 4 and not words.drawn(body, 4)):
             return None
@@ -84,6 +98,8 @@ class Wraps:
             return []
         kind, text = note
         rest = head.group(1)
-        if not any(s.named and s.end > len(text) for s in self._scanner.find(text + rest)) and not words.drawn(rest, 6):
+        if not any(
+            s.named and s.end > len(text) for s in self._scanner.find(text + rest)
+        ) and not words.drawn(rest, 6):
             return []
         return [Span(head.start(1), head.end(1), kind, False, True, True, rest)]

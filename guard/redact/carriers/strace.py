@@ -1,3 +1,4 @@
+# ruff: noqa: E501 - a row, or an expression, a line: broken up they cannot be compared with their neighbours
 """strace: one key over several `write` or `read` calls of a descriptor.
 
 A string that ends inside a token behind a known start, or inside a secret's value, leaves a note for its process and
@@ -9,9 +10,9 @@ from __future__ import annotations
 import re
 from typing import Final, NamedTuple
 
-from guard.redact.lazy import Lazy
 from guard.redact import shadow, words
 from guard.redact.engine import NUMBER_BITS, SMALL, Engine, Pattern, PlainEngine, best_engine
+from guard.redact.lazy import Lazy
 from guard.redact.rules import blocks
 from guard.redact.rules.formats import FORMATS
 from guard.redact.scan import Scanner
@@ -36,7 +37,12 @@ def _starts() -> dict[bytes, str]:
     out: dict[bytes, str] = {}
     for row in FORMATS:
         for start in row.starts:
-            if b"[" not in start and row.kind not in ("crypt-hash", "azure-client-secret", "azure-storage-key", "google-refresh-token"):
+            if b"[" not in start and row.kind not in (
+                "crypt-hash",
+                "azure-client-secret",
+                "azure-storage-key",
+                "google-refresh-token",
+            ):
                 out.setdefault(re.sub(rb"\\(.)", rb"\1", start), row.kind)
     return out
 
@@ -44,24 +50,35 @@ def _starts() -> dict[bytes, str]:
 KINDS = _starts()
 STARTS = sorted(KINDS, key=len, reverse=True)
 _ANY = b"|".join(re.escape(start) for start in STARTS)
-_CUTS = b"|".join(re.escape(cut) for cut in sorted({s[:n] for s in KINDS if len(s) > 3 for n in range(2, len(s))}, key=len, reverse=True))
+_CUTS = b"|".join(
+    re.escape(cut)
+    for cut in sorted({s[:n] for s in KINDS if len(s) > 3 for n in range(2, len(s))}, key=len, reverse=True)
+)
 _BEHEADED = b"|".join(re.escape(s[1:]) for s in STARTS if len(s) > 3)
 TAIL = Lazy(rb"(?<![A-Za-z0-9])(" + _ANY + rb")" + _TOKEN + rb"{0,400}\Z")
 _CUT = Lazy(rb"(?<![A-Za-z0-9])(?:" + _CUTS + rb")\Z")
 _NAME = rb"(?:passw(?:or)?d|passphrase|secret|token|api[_-]?key|access[_-]?key|bearer|basic)[a-z_]{0,12}(?:\\{0,3}[\"'])?[ \t]{0,2}[=: ][ \t]{0,2}(?:\\{0,3}[\"'])?"
 _NAME_TAIL = Lazy(rb"(?i)" + _NAME + rb"([^\s\"'\\]{0,200})\Z")
-_END = rb'\"(?:\.\.\.)?(?:, [0-9]| <)'
+_END = rb"\"(?:\.\.\.)?(?:, [0-9]| <)"
 _PATTERNS: Final = (
     Pattern(rb"[^A-Za-z0-9](?:" + _ANY + rb")" + _TOKEN + rb"*" + _END, (b'"',), False, False),
     Pattern(rb"[^A-Za-z0-9](?:" + _CUTS + rb")" + _END, (b'"',), False, False),
-    Pattern(_NAME + rb"[^\s\"'\\]{0,200}" + _END, (b"passw", b"secret", b"token", b"key", b"bearer", b"basic", b"passphrase"), False, True),
-    Pattern(rb"(?:" + _NAMES + rb")\([0-9]+, \"(?:" + _BEHEADED + rb")[A-Za-z0-9_\-]{8}", (b'"',), False, False),
+    Pattern(
+        _NAME + rb"[^\s\"'\\]{0,200}" + _END,
+        (b"passw", b"secret", b"token", b"key", b"bearer", b"basic", b"passphrase"),
+        False,
+        True,
+    ),
+    Pattern(
+        rb"(?:" + _NAMES + rb")\([0-9]+, \"(?:" + _BEHEADED + rb")[A-Za-z0-9_\-]{8}", (b'"',), False, False
+    ),
     Pattern(rb"PRIVATE KEY(?: BLOCK)?-----", (b"private key",), False, False),
 )
 
 
 _FIRST: Final[dict[bytes, tuple[bytes, ...]]] = {
-    pair: tuple(sorted({s[:1] for s in KINDS if len(s) > 3 and s[1:3] == pair})) for pair in {s[1:3] for s in KINDS if len(s) > 3}
+    pair: tuple(sorted({s[:1] for s in KINDS if len(s) > 3 and s[1:3] == pair}))
+    for pair in {s[1:3] for s in KINDS if len(s) > 3}
 }
 
 
@@ -100,7 +117,13 @@ class Calls:
         found: list[Span] = []
         if b"iov_base" in data:
             found += self._vectors(data, since)
-        if not self._notes and b"write" not in data and b"read" not in data and b"send" not in data and b"recv" not in data:
+        if (
+            not self._notes
+            and b"write" not in data
+            and b"read" not in data
+            and b"send" not in data
+            and b"recv" not in data
+        ):
             self._offset += len(data) - since
             return found
         ends = [hit >> NUMBER_BITS for hit in self._hits(data) if hit >> NUMBER_BITS > since]
@@ -172,7 +195,9 @@ class Calls:
             stop = blocks.body_end(data, start, end)
             if stop <= start:
                 return None, False
-            return Span(start, stop, note.kind, False, True, True, data[start:stop]), stop >= end and b"-----END" not in data[start:stop]
+            return Span(
+                start, stop, note.kind, False, True, True, data[start:stop]
+            ), stop >= end and b"-----END" not in data[start:stop]
         if note.kind == "password":
             head = _VALUE_HEAD.match(data, start, end)
         else:
@@ -196,11 +221,16 @@ class Calls:
     def _open(self, data: bytes, start: int, end: int, place: int) -> tuple[Span | None, _Note] | None:
         """Return what a string leaves open at its end: the fragment to be redacted now, and the note."""
         low = max(start, end - 600)
-        header = None
-        for header in blocks.BEGIN.finditer(data, start, end):
-            pass
-        if header is not None and header.group()[:5] != b"PuTTY" and data.find(b"-----END", header.end(), end) < 0:
-            return Span(header.start(), end, "private-key", False, True, True, data[header.start() : end]), _Note("private-key", b"", False, place + _REACH)
+        headers = list(blocks.BEGIN.finditer(data, start, end))
+        header = headers[-1] if headers else None
+        if (
+            header is not None
+            and header.group()[:5] != b"PuTTY"
+            and data.find(b"-----END", header.end(), end) < 0
+        ):
+            return Span(
+                header.start(), end, "private-key", False, True, True, data[header.start() : end]
+            ), _Note("private-key", b"", False, place + _REACH)
         tail = TAIL.search(data, low, end)
         if tail is not None:
             text = tail.group()
@@ -208,18 +238,33 @@ class Calls:
             body = text[len(row_start) :]
             whole = any(s.named and s.incident and not s.partial for s in self._scanner.find(text))
             kind = KINDS.get(row_start, "secret-key")
-            if not body or (len(row_start) > 3 and not words.is_name(body)) or (len(body) >= 4 and words.drawn(body, 4)):
+            if (
+                not body
+                or (len(row_start) > 3 and not words.is_name(body))
+                or (len(body) >= 4 and words.drawn(body, 4))
+            ):
                 note = _Note(kind, text, whole, place + _REACH)
-                return (Span(tail.start(), end, kind, False, True, True, text) if len(text) > 4 and not whole else None), note
+                return (
+                    Span(tail.start(), end, kind, False, True, True, text)
+                    if len(text) > 4 and not whole
+                    else None
+                ), note
             if len(body) < 4:
                 return None, _Note("", text, False, place + _REACH)
             return None
         named = _NAME_TAIL.search(data, low, end)
-        if named is not None and named.group(1) and not words.is_reference(named.group(1)) and not words.is_expression(named.group(1)):
+        if (
+            named is not None
+            and named.group(1)
+            and not words.is_reference(named.group(1))
+            and not words.is_expression(named.group(1))
+        ):
             value = named.group(1)
             if not words.is_placeholder(value) or len(value) < 3:
                 return (
-                    Span(named.start(1), end, "password", False, True, False, value) if len(value) > 2 else None,
+                    Span(named.start(1), end, "password", False, True, False, value)
+                    if len(value) > 2
+                    else None,
                     _Note("password", value, len(value) >= 20, place + _REACH),
                 )
         cut = _CUT.search(data, low, end)

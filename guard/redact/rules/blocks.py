@@ -1,3 +1,4 @@
+# ruff: noqa: E501 - a row, or an expression, a line: broken up they cannot be compared with their neighbours
 """Private keys that span lines: PEM, PGP and PuTTY blocks, on many lines, on one, escaped, prefixed or cut off."""
 
 from __future__ import annotations
@@ -12,13 +13,19 @@ from guard.redact.text import Text, begins_token
 BLOCK: Final = 32768
 """No private key's text form is longer than this, in bytes."""
 
-BEGIN = Lazy(rb"-----BEGIN (?:[A-Z0-9]{2,12} ){0,4}PRIVATE KEY(?: BLOCK)?-----|PuTTY-User-Key-File-[123]:|---- BEGIN SSH2 ENCRYPTED PRIVATE KEY ----")
-_END = Lazy(rb"-----END (?:[A-Z0-9]{2,12} ){0,4}PRIVATE KEY(?: BLOCK)?-----|---- END SSH2 ENCRYPTED PRIVATE KEY ----")
+BEGIN = Lazy(
+    rb"-----BEGIN (?:[A-Z0-9]{2,12} ){0,4}PRIVATE KEY(?: BLOCK)?-----|PuTTY-User-Key-File-[123]:|---- BEGIN SSH2 ENCRYPTED PRIVATE KEY ----"
+)
+_END = Lazy(
+    rb"-----END (?:[A-Z0-9]{2,12} ){0,4}PRIVATE KEY(?: BLOCK)?-----|---- END SSH2 ENCRYPTED PRIVATE KEY ----"
+)
 # What a PEM body is made of, escapes of line ends and prefixes of diffs, quotes and comments included.
 _BODY = Lazy(
     rb"(?:[A-Za-z0-9+/=\s]|\\{1,8}(?:[nrt/]|u000[aAdD]|x0[aAdD]|012|015)|\\{0,7}[\"'][ \t,+.\\]{0,4}(?:\\?\n[ \t]{0,40})?\\{0,7}[\"']|[>#|*+\-:]{1,3}|\x1b\[[0-9;?]{0,12}[A-Za-z]|(?:Proc-Type|DEK-Info|Version|Comment|Charset|Hash|MessageID)[:= ][^\n\\]{0,120})+"
 )
-_LINE_BODY = Lazy(rb"[A-Za-z0-9+/]{16,}={0,2}|(?:Proc-Type|DEK-Info|Version|Comment)[: ]|\A[\s>#|*+\-\"',;]*\Z|[A-Za-z0-9+/]{2,}={0,2}[\"',;\\]*\s*\Z")
+_LINE_BODY = Lazy(
+    rb"[A-Za-z0-9+/]{16,}={0,2}|(?:Proc-Type|DEK-Info|Version|Comment)[: ]|\A[\s>#|*+\-\"',;]*\Z|[A-Za-z0-9+/]{2,}={0,2}[\"',;\\]*\s*\Z"
+)
 _PUTTY_PRIVATE = Lazy(rb"Private-Lines: (\d{1,3})")
 _PUTTY_MAC = Lazy(rb"Private-(?:MAC|Hash): [0-9a-f]{16,128}")
 
@@ -64,7 +71,9 @@ def extent(data: bytes, start: int) -> tuple[int, bool, bool]:
         body = line[len(prefix) :] if prefix and line.startswith(prefix) else _strip_prefix(line, prefix)
         if following < 0 and not line:
             return pos, False, limit == len(data)
-        if not _LINE_BODY.search(body) or b" " in body.strip() and b":" not in body and len(body.split()) > 2:
+        if not _LINE_BODY.search(body) or (
+            b" " in body.strip() and b":" not in body and len(body.split()) > 2
+        ):
             return pos, False, False
         pos = stop
     return pos, False, limit == len(data) and again < 0
@@ -72,7 +81,11 @@ def extent(data: bytes, start: int) -> tuple[int, bool, bool]:
 
 def _strip_prefix(line: bytes, prefix: bytes) -> bytes:
     """Take away a log's or a quotation's prefix of the same length as the header's (time stamps differ in digits)."""
-    if prefix and len(line) > len(prefix) and re.sub(rb"\d", b"0", line[: len(prefix)]) == re.sub(rb"\d", b"0", prefix):
+    if (
+        prefix
+        and len(line) > len(prefix)
+        and re.sub(rb"\d", b"0", line[: len(prefix)]) == re.sub(rb"\d", b"0", prefix)
+    ):
         return line[len(prefix) :]
     return line
 
@@ -102,7 +115,11 @@ def block(text: Text, end: int) -> list[Span]:
     """Confirm a private key block; `end` is behind the header's first words."""
     data = text.data
     low = max(0, end - 80)
-    start = max(data.rfind(b"---- BEGIN", low, end), data.rfind(b"-----BEGIN", low, end), data.rfind(b"PuTTY-User-Key-File", low, end))
+    start = max(
+        data.rfind(b"---- BEGIN", low, end),
+        data.rfind(b"-----BEGIN", low, end),
+        data.rfind(b"PuTTY-User-Key-File", low, end),
+    )
     if start < 0:
         return []
     stop, whole, _more = extent(data, start)
@@ -126,7 +143,9 @@ def block(text: Text, end: int) -> list[Span]:
     if len(value) < 16:
         return []
     kind = "pgp-private-key" if b"PGP" in header.group() else "private-key"
-    return [Span(start, stop, kind, whole and len(set(value)) > 20 and len(value) >= 40, not whole, True, value)]
+    return [
+        Span(start, stop, kind, whole and len(set(value)) > 20 and len(value) >= 40, not whole, True, value)
+    ]
 
 
 _WRAPPED = Lazy(rb"\r?\n[ \t]{0,12}[A-Za-z0-9+/=]{4,80}(?=\r?\n|\Z)")

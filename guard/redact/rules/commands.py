@@ -1,3 +1,4 @@
+# ruff: noqa: E501 - a row, or an expression, a line: broken up they cannot be compared with their neighbours
 """Secrets that a program takes on its command line, or from a pipe: `mysql -pX`, `curl -u user:X`, `echo X | sudo -S`.
 
 One row a family: the programs, the expression that leads from the program's name to the value, and what part of the
@@ -9,8 +10,8 @@ from __future__ import annotations
 import re
 from typing import Final, NamedTuple
 
-from guard.redact.lazy import Lazy
 from guard.redact import values, words
+from guard.redact.lazy import Lazy
 from guard.redact.rules.contexts import make
 from guard.redact.spans import Span
 from guard.redact.text import Text
@@ -172,7 +173,11 @@ class Confirmer:
         follow = data[at + length : at + length + 1]
         if follow not in b" \t\"'\\" or not follow:
             return False
-        return not at or not _BEFORE_PROGRAM.match(data, at - 1) or (data[at - 2 : at - 1] == b"\\" and data[at - 1 : at] in b"nt")
+        return (
+            not at
+            or not _BEFORE_PROGRAM.match(data, at - 1)
+            or (data[at - 2 : at - 1] == b"\\" and data[at - 1 : at] in b"nt")
+        )
 
 
 def _value(text: Text, pos: int, row: Command, lead: bytes) -> list[Span]:
@@ -214,7 +219,9 @@ _CONSUMERS = (
     rb"(?:sudo[ \t]+)?(?:tee[ \t]+(?:/run|/dev/shm|/etc)/[^\s]{0,80}(?:secret|token|passw)))"
 )
 _CONSUMER = Lazy(rb"[ \t]{0,4}(?:sudo[ \t]+(?:-[nEH][ \t]+)?)?(?:" + _CONSUMERS + rb")")
-_ECHO = Lazy(rb"\b(?:echo|printf|print)(?:[ \t]+-[neE]{1,3})?(?:[ \t]+(?:\\{0,3}[\"'])?%s(?:\\{1,4}n)?(?:\\{0,3}[\"'])?)?[ \t]+(?=\S)")
+_ECHO = Lazy(
+    rb"\b(?:echo|printf|print)(?:[ \t]+-[neE]{1,3})?(?:[ \t]+(?:\\{0,3}[\"'])?%s(?:\\{1,4}n)?(?:\\{0,3}[\"'])?)?[ \t]+(?=\S)"
+)
 
 
 def piped(text: Text, end: int) -> list[Span]:
@@ -224,9 +231,8 @@ def piped(text: Text, end: int) -> list[Span]:
     if not _CONSUMER.match(data, end, min(end + 240, limit)):
         return []
     begin = max(text.line(end)[0], end - 300)
-    found = None
-    for found in _ECHO.finditer(data, begin, end):
-        pass
+    echoes = list(_ECHO.finditer(data, begin, end))
+    found = echoes[-1] if echoes else None
     if found is None:
         return []
     start = found.end()

@@ -1,3 +1,4 @@
+# ruff: noqa: E501 - a row, or an expression, a line: broken up they cannot be compared with their neighbours
 """Secrets that are recognised by what stands beside them: names, options, programs, headers, addresses, statements.
 
 One row a context: a prefilter pattern, the confirmer that reads the value, and samples. In a sample `<pw>` is a
@@ -11,8 +12,8 @@ import re
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
-from guard.redact.lazy import Lazy
 from guard.redact import values, words
+from guard.redact.lazy import Lazy
 from guard.redact.spans import MARKER, Span
 from guard.redact.text import Text
 
@@ -28,7 +29,9 @@ class Context(NamedTuple):
     confirm: Confirm
     samples: tuple[str, ...]
     leaves: tuple[str, ...] = ()
-    advice: str = "change it where it is used, and hand it to the program by file descriptor, file or keyring instead"
+    advice: str = (
+        "change it where it is used, and hand it to the program by file descriptor, file or keyring instead"
+    )
 
 
 _SET_NAME = Lazy(rb"\\?[\"']?(?:\$env:)?([A-Za-z_][A-Za-z0-9_.\-]{1,80})\\?[\"']?[ \t]{1,8}")
@@ -42,14 +45,18 @@ _AUTH_VALUE = Lazy(rb"[A-Za-z0-9+/]{8,400}={0,2}")
 _WORDLIKE = Lazy(rb"[A-Za-z]+(?:[_\-. ][A-Za-z]+)*\Z")
 _PATHLIKE = Lazy(rb"(?:\.{0,2}|~|[A-Za-z]:|[a-z]{2,12}:/)[/\\][^\s]*\Z|[a-z][a-z0-9+.\-]{1,12}://")
 _UUID = Lazy(rb"[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}\Z")
-_DIGEST = Lazy(rb"(?i)(?:(?:sha\d+|md5)[:-])?(?:[0-9a-f]{32}|[0-9a-f]{40}|[0-9a-f]{56}|[0-9a-f]{64}|[0-9a-f]{96}|[0-9a-f]{128})\Z|sha\d{3}-")
+_DIGEST = Lazy(
+    rb"(?i)(?:(?:sha\d+|md5)[:-])?(?:[0-9a-f]{32}|[0-9a-f]{40}|[0-9a-f]{56}|[0-9a-f]{64}|[0-9a-f]{96}|[0-9a-f]{128})\Z|sha\d{3}-"
+)
 _HOST = Lazy(rb"[A-Za-z0-9.\-@]+:\d{1,5}\Z|[a-z0-9\-]+(?:\.[a-z0-9\-]+)+\Z")
 _SYMBOL_WORDS = Lazy(rb"[A-Za-z_:.,\-/|\\;()]+\Z")
 _PLAIN_TOKEN = Lazy(rb"[A-Za-z0-9+/=_\-.~%:]+\Z")
 _NUMBER = Lazy(rb"[+-]?[0-9][0-9_,.]*(?:[eE][+-]?\d+)?[a-zA-Z%]{0,2}\Z|0[xX][0-9a-fA-F]+[uUlL]{0,3}\Z")
 _DOTTED = Lazy(rb"[A-Za-z_][A-Za-z0-9_]*(?:(?:\.|->|::)[A-Za-z_][A-Za-z0-9_]*)+\Z")
 _IDENTIFIER = Lazy(rb"[A-Za-z_][A-Za-z_]*[0-9]{0,2}\Z")
-_FORMATTED = Lazy(rb"%[-0-9.]*[sdrixucfgp]\b|%\([a-z_]+\)|\{[a-zA-Z0-9_.:!]*\}|\$\{|\$\(|\{\{|<[A-Za-z_ -]+>|[a-z]\(\)")
+_FORMATTED = Lazy(
+    rb"%[-0-9.]*[sdrixucfgp]\b|%\([a-z_]+\)|\{[a-zA-Z0-9_.:!]*\}|\$\{|\$\(|\{\{|<[A-Za-z_ -]+>|[a-z]\(\)"
+)
 
 STRONG_STYLES: Final = frozenset(("env", "cli", "url", "dsn", "sql", "line"))
 
@@ -78,12 +85,24 @@ def password_like(value: bytes, style: str, quoted: bool) -> bool:
             code (a quoted literal in a program), call (an argument behind a name).
         quoted: whether it stood in quotes.
     """
-    if len(value) < 3 or len(value) > 1024 or words.is_placeholder(value) or b"[REDACTED" in value or b"REDACTED_" in value:
+    if (
+        len(value) < 3
+        or len(value) > 1024
+        or words.is_placeholder(value)
+        or b"[REDACTED" in value
+        or b"REDACTED_" in value
+    ):
         return False
     if style in STRONG_STYLES:
         if not quoted and words.is_expression(value) and (b"(" in value or b"[" in value):
             return False
-        return not (style in ("env", "cli", "line") and len(value) > 3 and _PATHLIKE.match(value) and value[:1] in b"/.~" and not quoted)
+        return not (
+            style in ("env", "cli", "line")
+            and len(value) > 3
+            and _PATHLIKE.match(value)
+            and value[:1] in b"/.~"
+            and not quoted
+        )
     kinds = classes(value)
     if b" " in value or b"\t" in value:
         return quoted and _phrase(value)
@@ -98,17 +117,23 @@ def password_like(value: bytes, style: str, quoted: bool) -> bool:
             return False
         if value[-1:] in b":?*.!" and _WORDLIKE.match(value[:-1]):
             return False
-        if kinds == 1 or (kinds == 2 and words.wordiness(value) > 0.7 and not re.search(rb"[0-9@!#$%^&*]", value)):
+        if kinds == 1 or (
+            kinds == 2 and words.wordiness(value) > 0.7 and not re.search(rb"[0-9@!#$%^&*]", value)
+        ):
             return False
         if _SYMBOL_WORDS.match(value) and words.jumble(value) < 0.4:
             return False
-        if _FORMATTED.search(value) or value[:1] in b"$*&-+=|/<>!?~^%:" and not re.search(rb"[0-9]", value):
+        if _FORMATTED.search(value) or (value[:1] in b"$*&-+=|/<>!?~^%:" and not re.search(rb"[0-9]", value)):
             return False
         return len(value) >= 4 and not re.match(rb"[A-Za-z_]+[0-9]?\Z", value)
     if style == "call":
         return len(value) >= 6 and kinds >= 3 and not _HOST.match(value) and not _WORDLIKE.match(value) and not _PATHLIKE.match(value) \
             and not _FORMATTED.search(value) and not _IDENTIFIER.match(value) and bool(re.search(rb"[0-9]", value))  # fmt: skip
-    if _FORMATTED.search(value) or _DOTTED.match(value) or (_PATHLIKE.match(value) and value[:1] in b"/.~abcdefghijklmnopqrstuvwxyz"):
+    if (
+        _FORMATTED.search(value)
+        or _DOTTED.match(value)
+        or (_PATHLIKE.match(value) and value[:1] in b"/.~abcdefghijklmnopqrstuvwxyz")
+    ):
         return False
     if re.search(rb"(?i)passw|passphrase|secret_|token", value) and not re.search(rb"[0-9]", value):
         return False
@@ -118,12 +143,12 @@ def password_like(value: bytes, style: str, quoted: bool) -> bool:
         return len(value) >= 4 and value.isdigit()
     if kinds == 1 and len(value) < 6:
         return False
-    if value.islower() and _WORDLIKE.match(value) or value.isupper() and _WORDLIKE.match(value):
+    if (value.islower() and _WORDLIKE.match(value)) or (value.isupper() and _WORDLIKE.match(value)):
         return style == "code" and value.isalpha() and len(value) >= 8 and words.wordiness(value) < 0.5
     if not re.search(rb"[0-9]", value) and _WORDLIKE.match(value):
         # `CamelCase` and `Two-Words` are names of things; `hUnTeRxQ` is not.
         return words.wordiness(value) < 0.7 and value.isalpha()
-    return not re.match(rb"[^A-Za-z0-9]*[A-Za-z]*[^A-Za-z0-9]*\Z", value) or len(value) >= 8 and kinds >= 3
+    return not re.match(rb"[^A-Za-z0-9]*[A-Za-z]*[^A-Za-z0-9]*\Z", value) or (len(value) >= 8 and kinds >= 3)
 
 
 def _phrase(value: bytes) -> bool:
@@ -131,7 +156,10 @@ def _phrase(value: bytes) -> bool:
     parts = value.split()
     if len(parts) > 12 or value[-1:] in b":?.!" or len(value) > 120 or _FORMATTED.search(value):
         return False
-    if re.search(rb"(?i)\b(?:password|passphrase|enter|your|must|please|invalid|the|is|are|not|for|of|to|with|token|secret|key)\b", value):
+    if re.search(
+        rb"(?i)\b(?:password|passphrase|enter|your|must|please|invalid|the|is|are|not|for|of|to|with|token|secret|key)\b",
+        value,
+    ):
         return bool(re.search(rb"[0-9]", value)) and bool(re.search(rb"[!@#$%^&*]", value))
     if re.search(rb"[0-9]", value):
         return True
@@ -140,7 +168,13 @@ def _phrase(value: bytes) -> bool:
 
 def token_like(value: bytes, strength: int, style: str, quoted: bool) -> bool:
     """Say whether a value beside the name of a token, secret or key is to be redacted; arguments as `password_like`."""
-    if len(value) < 6 or len(value) > 4096 or b"[REDACTED" in value or words.is_placeholder(value) or b"REDACTED_" in value:
+    if (
+        len(value) < 6
+        or len(value) > 4096
+        or b"[REDACTED" in value
+        or words.is_placeholder(value)
+        or b"REDACTED_" in value
+    ):
         return False
     if b" " in value or b"\t" in value:
         return False
@@ -151,9 +185,18 @@ def token_like(value: bytes, strength: int, style: str, quoted: bool) -> bool:
     has_digit = re.search(rb"[0-9]", value) is not None
     random = words.looks_random(value, 12)
     if strength == words.WEAK:
-        if _UUID.match(value) or (_DIGEST.match(value) and style != "env") or not _PLAIN_TOKEN.match(value) or re.search(rb"[^=]=[^=]", value):
+        if (
+            _UUID.match(value)
+            or (_DIGEST.match(value) and style != "env")
+            or not _PLAIN_TOKEN.match(value)
+            or re.search(rb"[^=]=[^=]", value)
+        ):
             return False
-        return words.looks_random(value, 20 if style in ("code", "call", "config") else 16) and not _PATHLIKE.match(value) and not _DOTTED.match(value)
+        return (
+            words.looks_random(value, 20 if style in ("code", "call", "config") else 16)
+            and not _PATHLIKE.match(value)
+            and not _DOTTED.match(value)
+        )
     if _PATHLIKE.match(value) or _DOTTED.match(value):
         return False
     if random:
@@ -162,35 +205,79 @@ def token_like(value: bytes, strength: int, style: str, quoted: bool) -> bool:
         return style in ("env", "cli") and value.isdigit() and len(value) >= 8
     if style in STRONG_STYLES:
         if _WORDLIKE.match(value):
-            return value.isalpha() and (len(value) >= 16 or words.wordiness(value) < 0.5 or (style in ("env", "cli") and not value.isupper() and len(value) >= 8 and not quoted and words.wordiness(value) < 0.75))
-        return has_digit and words.wordiness(value) < 0.75 or (classes(value) >= 3 and len(value) >= 8 and words.wordiness(value) < 0.75) or (has_digit and len(value) >= 8 and strength >= words.TOKEN)
+            return value.isalpha() and (
+                len(value) >= 16
+                or words.wordiness(value) < 0.5
+                or (
+                    style in ("env", "cli")
+                    and not value.isupper()
+                    and len(value) >= 8
+                    and not quoted
+                    and words.wordiness(value) < 0.75
+                )
+            )
+        return (
+            (has_digit and words.wordiness(value) < 0.75)
+            or (classes(value) >= 3 and len(value) >= 8 and words.wordiness(value) < 0.75)
+            or (has_digit and len(value) >= 8 and strength >= words.TOKEN)
+        )
     if not has_digit or len(value) < 8:
         return False
-    return words.wordiness(value) < 0.5 and classes(value) >= 2 and not re.match(rb"[A-Za-z_]+[0-9]{1,2}\Z", value)
+    return (
+        words.wordiness(value) < 0.5
+        and classes(value) >= 2
+        and not re.match(rb"[A-Za-z_]+[0-9]{1,2}\Z", value)
+    )
 
 
 def judge(value: bytes, strength: int, style: str, quoted: bool) -> bool:
     """Say whether a value beside a name of that strength is to be redacted."""
     if strength == words.PASSWORD:
-        return password_like(value, style, quoted) or (quoted and style in ("code", "config") and token_like(value, words.TOKEN, style, quoted))
+        return password_like(value, style, quoted) or (
+            quoted and style in ("code", "config") and token_like(value, words.TOKEN, style, quoted)
+        )
     return token_like(value, strength, style, quoted)
 
 
 def strict(value: bytes, strength: int, style: str) -> bool:
     """Say whether the sighting is an incident: the value alone would convince a reader."""
-    if words.is_example(value) or words.counts_up(value) or _FORMATTED.search(value) or _PATHLIKE.match(value) or _UUID.match(value) and strength == words.WEAK:
+    if (
+        words.is_example(value)
+        or words.counts_up(value)
+        or _FORMATTED.search(value)
+        or _PATHLIKE.match(value)
+        or (_UUID.match(value) and strength == words.WEAK)
+    ):
         return False
     if strength == words.PASSWORD:
-        return style in STRONG_STYLES and len(value) >= 8 and classes(value) >= 3 and words.wordiness(value) < 0.6 and words.entropy(value) >= 2.7
+        return (
+            style in STRONG_STYLES
+            and len(value) >= 8
+            and classes(value) >= 3
+            and words.wordiness(value) < 0.6
+            and words.entropy(value) >= 2.7
+        )
     if _DIGEST.match(value) and style == "config":
         return False
-    return len(value) >= (16 if style in ("env", "cli", "dsn") else 32) and words.looks_random(value, 16) and words.entropy(value) >= 3.0 and words.wordiness(value) < 0.3
+    return (
+        len(value) >= (16 if style in ("env", "cli", "dsn") else 32)
+        and words.looks_random(value, 16)
+        and words.entropy(value) >= 3.0
+        and words.wordiness(value) < 0.3
+    )
 
 
-KIND_OF: Final = {words.PASSWORD: "password", words.TOKEN: "secret", words.KEY: "key", words.WEAK: "credential"}
+KIND_OF: Final = {
+    words.PASSWORD: "password",
+    words.TOKEN: "secret",
+    words.KEY: "key",
+    words.WEAK: "credential",
+}
 
 
-def make(data: bytes, start: int, end: int, strength: int, style: str, quoted: bool, kind: str = "") -> list[Span]:
+def make(
+    data: bytes, start: int, end: int, strength: int, style: str, quoted: bool, kind: str = ""
+) -> list[Span]:
     """Judge the bytes from `start` to `end` and return the span, or nothing."""
     raw = data[start:end]
     if not raw:
@@ -204,7 +291,9 @@ def make(data: bytes, start: int, end: int, strength: int, style: str, quoted: b
 # --- name = value ------------------------------------------------------------------------------------------------
 
 _NAME_REVERSED = Lazy(rb"[A-Za-z0-9_.\-$\x80-\xff]{1,64}")
-_TYPE_THEN = Lazy(rb"[ \t]{0,4}[A-Za-z_][A-Za-z0-9_.]{0,40}(?:[\[<][A-Za-z0-9_., |\[\]<>]{0,60}[\]>])?(?: \| None)?\??[ \t]{0,4}=[ \t]{0,4}")
+_TYPE_THEN = Lazy(
+    rb"[ \t]{0,4}[A-Za-z_][A-Za-z0-9_.]{0,40}(?:[\[<][A-Za-z0-9_., |\[\]<>]{0,60}[\]>])?(?: \| None)?\??[ \t]{0,4}=[ \t]{0,4}"
+)
 _CAST = Lazy(rb"!!?[a-z]{1,10}[ \t]{1,4}")
 _PLUS_EXPR = Lazy(rb"[ \t]*(?:\+|\.|%|\|\||\?|,[ \t]*[a-z_]+\)?:)")
 
@@ -226,7 +315,11 @@ def assign(text: Text, end: int) -> list[Span]:
         if head[-1:] in b"!~<>":
             return []
         head = head.rstrip(b":+?|=").rstrip(b" \t")
-    if head[-1:] == b"]" and MARKER.search(head[-64:] + b"\0") is not None and head.rfind(b"[REDACTED:") > head.rfind(b" "):
+    if (
+        head[-1:] == b"]"
+        and MARKER.search(head[-64:] + b"\0") is not None
+        and head.rfind(b"[REDACTED:") > head.rfind(b" ")
+    ):
         return []  # a marker's own kind is no name
     blank = len(head) < len(window) - 1
     closed = head.rstrip(b")") if head[-2:] in (b'")', b"')") else head.rstrip(b"]")
@@ -275,19 +368,15 @@ def assign(text: Text, end: int) -> list[Span]:
     if value is None or value.end == value.start:
         return []
     if value.quoted:
-        style = "code"
-        if value.closed:
-            after = data[value.end : value.end + 12].lstrip(b"\\\"'`")
-            if _PLUS_EXPR.match(after) and not after.lstrip()[:1] in b",.":
-                style = "code"
-        return make(data, value.start, value.end, strength, style, True, _kind_of(name, strength))
+        return make(data, value.start, value.end, strength, "code", True, _kind_of(name, strength))
     if data[value.end : value.end + 1] in b"([{" and data[value.end : value.end + 1]:
         return []
     if quoted_name and _NUMBER.match(data[value.start : value.end]):
         return []  # a JSON number stays a number
-    if _prose_follows(data, value.end, line_end):
-        if not words.looks_random(data[value.start : value.end], 12):
-            return []
+    if _prose_follows(data, value.end, line_end) and not words.looks_random(
+        data[value.start : value.end], 12
+    ):
+        return []
     return make(data, value.start, value.end, strength, "config", False, _kind_of(name, strength))
 
 
@@ -295,7 +384,13 @@ def _kind_of(name: bytes, strength: int) -> str:
     if strength == words.PASSWORD:
         return "password"
     low = name.lower()
-    for word, kind in ((b"token", "token"), (b"secret", "secret"), (b"jwt", "token"), (b"key", "key"), (b"cookie", "cookie")):
+    for word, kind in (
+        (b"token", "token"),
+        (b"secret", "secret"),
+        (b"jwt", "token"),
+        (b"key", "key"),
+        (b"cookie", "cookie"),
+    ):
         if word in low:
             return kind
     return "credential"
@@ -308,24 +403,37 @@ def _prose_follows(data: bytes, pos: int, limit: int) -> bool:
     return _PROSE.match(data, pos, min(pos + 60, limit)) is not None
 
 
-def _shell_assignment(text: Text, pos: int, line_end: int, name: bytes, strength: int, name_start: int) -> list[Span]:
+def _shell_assignment(
+    text: Text, pos: int, line_end: int, name: bytes, strength: int, name_start: int
+) -> list[Span]:
     """Confirm `NAME=value` without blanks: a shell's assignment, .env, ini, a query's parameter, a program's argument."""
     data = text.data
     before = data[name_start - 1 : name_start] if name_start > 0 else b"\n"
     limit = text.command_end(pos)
     if before in (b"?", b"&") or data[max(0, name_start - 5) : name_start] == b"&amp;" or before == b"#":
         value = values.read(data, pos, limit, "url")
-        return make(data, value.start, value.end, strength, "url", False, _kind_of(name, strength)) if value else []
+        return (
+            make(data, value.start, value.end, strength, "url", False, _kind_of(name, strength))
+            if value
+            else []
+        )
     if before == b";" or _dsn_around(data, name_start):
         value = values.read(data, pos, limit, "dsn")
-        return make(data, value.start, value.end, strength, "dsn", value.quoted, _kind_of(name, strength)) if value else []
+        return (
+            make(data, value.start, value.end, strength, "dsn", value.quoted, _kind_of(name, strength))
+            if value
+            else []
+        )
     upper = name.isupper()
     if not upper and not name.islower() and data[pos : pos + 1] not in b"\"'\\":
         upper = name[:1].isupper() and b"_" in name
     style_of_value = "shell"
     start_of_line = text.line(pos)[0]
     prefix = data[start_of_line:name_start].strip()
-    own_line = prefix in (b"", b"export", b"set", b"declare -x", b"+", b"-", b"+export", b"-export", b"env") and data[pos : pos + 1] not in b"\"'("
+    own_line = (
+        prefix in (b"", b"export", b"set", b"declare -x", b"+", b"-", b"+export", b"-export", b"env")
+        and data[pos : pos + 1] not in b"\"'("
+    )
     if own_line and not upper and prefix in (b"", b"+", b"-"):
         style_of_value = "line"
     value = values.read(data, pos, limit, style_of_value)
@@ -335,9 +443,20 @@ def _shell_assignment(text: Text, pos: int, line_end: int, name: bytes, strength
     follow = data[value.end : value.end + 1]
     if value.quoted:
         style = "env" if upper or prefix[-6:] == b"export" or prefix == b"env" else "code"
-        if style == "code" and strength == words.PASSWORD and (before in b" \t" and (b"," not in data[max(0, name_start - 2) : name_start])) and follow in b"\"'":
+        if (
+            style == "code"
+            and strength == words.PASSWORD
+            and (before in b" \t" and (b"," not in data[max(0, name_start - 2) : name_start]))
+            and follow in b"\"'"
+        ):
             after = data[value.end + 1 : value.end + 2]
-            style = "cli" if after in b" \n\t\\\"';" and b"(" not in data[start_of_line:name_start] and b"def " not in data[start_of_line:name_start] else "code"
+            style = (
+                "cli"
+                if after in b" \n\t\\\"';"
+                and b"(" not in data[start_of_line:name_start]
+                and b"def " not in data[start_of_line:name_start]
+                else "code"
+            )
         return make(data, value.start, value.end, strength, style, True, _kind_of(name, strength))
     if follow in b"([{" and follow:
         return []
@@ -358,13 +477,24 @@ def _shell_assignment(text: Text, pos: int, line_end: int, name: bytes, strength
             end = value.start + comma
         return make(data, value.start, end, strength, "config", False, _kind_of(name, strength))
     code_line = follow == b"\n" or not follow or follow in b" \t\r"
-    style = "line" if code_line and strength == words.PASSWORD and not words.is_expression(raw) and not _identifier_value(raw, name) else "config"
+    style = (
+        "line"
+        if code_line
+        and strength == words.PASSWORD
+        and not words.is_expression(raw)
+        and not _identifier_value(raw, name)
+        else "config"
+    )
     return make(data, value.start, end, strength, style, False, _kind_of(name, strength))
 
 
 def _identifier_value(raw: bytes, name: bytes) -> bool:
     """Say whether `name=value` is a keyword argument given a variable: `password=pw`, `passwd=self._passwd`."""
-    return raw.lower() == name.lower() or _DOTTED.match(raw) is not None or (_IDENTIFIER.match(raw) is not None and b"_" in raw)
+    return (
+        raw.lower() == name.lower()
+        or _DOTTED.match(raw) is not None
+        or (_IDENTIFIER.match(raw) is not None and b"_" in raw)
+    )
 
 
 def _in_call(data: bytes, line_start: int, pos: int) -> bool:
@@ -373,7 +503,9 @@ def _in_call(data: bytes, line_start: int, pos: int) -> bool:
     return head.count(b"(") > head.count(b")")
 
 
-_DSN_BEFORE = Lazy(rb"(?i)(?:server|data source|host|hostname|driver|dsn|database|dbname|uid|user id|user|username|port|endpointsuffix|accountname|sharedaccesskeyname|endpoint|initial catalog)=[^;\n\"']{0,120};[^\n\"']{0,120}\Z")
+_DSN_BEFORE = Lazy(
+    rb"(?i)(?:server|data source|host|hostname|driver|dsn|database|dbname|uid|user id|user|username|port|endpointsuffix|accountname|sharedaccesskeyname|endpoint|initial catalog)=[^;\n\"']{0,120};[^\n\"']{0,120}\Z"
+)
 
 
 def _dsn_around(data: bytes, pos: int) -> bool:
@@ -456,7 +588,9 @@ def flag(text: Text, end: int) -> list[Span]:
     if value is None or value.end == value.start:
         return []
     raw = data[value.start : value.end]
-    if not value.quoted and (raw[:1] == b"-" or raw[:1] in b"[" or (raw.isupper() and raw.replace(b"_", b"").isalpha())):
+    if not value.quoted and (
+        raw[:1] == b"-" or raw[:1] in b"[" or (raw.isupper() and raw.replace(b"_", b"").isalpha())
+    ):
         return []
     if data[value.end : value.end + 1] == b"(":
         return []
@@ -465,8 +599,20 @@ def flag(text: Text, end: int) -> list[Span]:
         return []
     if not value.quoted and raw[-1:] in b",.:)]":
         raw = raw.rstrip(b",.:)]")
-    style = "cli" if not (spaced and raw.isalpha() and raw.islower() and words.wordiness(raw) > 0.8 and len(raw) < 5) else "config"
-    return make(data, value.start, value.start + len(raw), strength if strength > words.WEAK else words.WEAK, style, value.quoted, _kind_of(name, strength))
+    style = (
+        "cli"
+        if not (spaced and raw.isalpha() and raw.islower() and words.wordiness(raw) > 0.8 and len(raw) < 5)
+        else "config"
+    )
+    return make(
+        data,
+        value.start,
+        value.start + len(raw),
+        strength if strength > words.WEAK else words.WEAK,
+        style,
+        value.quoted,
+        _kind_of(name, strength),
+    )
 
 
 def setter(text: Text, end: int) -> list[Span]:
@@ -491,7 +637,9 @@ def setter(text: Text, end: int) -> list[Span]:
     if raw[:1] == b"=" or (macro and not value.quoted):
         return []
     style = "code" if macro else "env" if value.quoted or named.group(1).isupper() else "config"
-    return make(data, value.start, value.end, strength, style, value.quoted, _kind_of(named.group(1), strength))
+    return make(
+        data, value.start, value.end, strength, style, value.quoted, _kind_of(named.group(1), strength)
+    )
 
 
 def called(text: Text, end: int) -> list[Span]:
@@ -515,10 +663,23 @@ def called(text: Text, end: int) -> list[Span]:
     if value is None or not value.closed:
         return []
     before = stripped[: len(stripped) - len(name)].rstrip(b"\"'\\ ")[-24:].lower()
-    setting = before.endswith((b"setenv(", b"putenv(", b"getenv(", b"environ.get(", b"setvar(", b"setdefault(", b"setproperty(", b"variable("))
+    setting = before.endswith(
+        (
+            b"setenv(",
+            b"putenv(",
+            b"getenv(",
+            b"environ.get(",
+            b"setvar(",
+            b"setdefault(",
+            b"setproperty(",
+            b"variable(",
+        )
+    )
     if before.endswith(b"[") and name.lower() in (b"authorization",):
         return _bearer_value(text, value.start, value.end)
-    return make(data, value.start, value.end, strength, "env" if setting else "call", True, _kind_of(name, strength))
+    return make(
+        data, value.start, value.end, strength, "env" if setting else "call", True, _kind_of(name, strength)
+    )
 
 
 def pair(text: Text, end: int) -> list[Span]:
@@ -551,7 +712,9 @@ _PAIR_NAME = Lazy(
 
 # --- headers -----------------------------------------------------------------------------------------------------
 
-_SCHEME = Lazy(rb"(?i)(?:bearer|basic|token|apikey|api-key|key|digest|negotiate|ntlm|jwt|splunk|oauth|genietoken|snowflake|sso-key|ssws)(?:[ \t+]|%20|\\u0020)+")
+_SCHEME = Lazy(
+    rb"(?i)(?:bearer|basic|token|apikey|api-key|key|digest|negotiate|ntlm|jwt|splunk|oauth|genietoken|snowflake|sso-key|ssws)(?:[ \t+]|%20|\\u0020)+"
+)
 _CREDENTIAL = Lazy(rb"[A-Za-z0-9._~+/\-=|:%!@#$^*]{3,8192}")
 _AWS_SIGNATURE = Lazy(rb"(?i)signature[=\"' ]{1,3}([0-9a-zA-Z/+=%]{16,128})")
 
@@ -570,7 +733,11 @@ def _bearer_value(text: Text, start: int, end: int) -> list[Span]:
     if scheme is None:
         if data[start : start + 4].upper() in (b"AWS4", b"AWS3"):
             signed = _AWS_SIGNATURE.search(data, start, end)
-            return [Span(signed.start(1), signed.end(1), "signature", False, False, False, signed.group(1))] if signed else []
+            return (
+                [Span(signed.start(1), signed.end(1), "signature", False, False, False, signed.group(1))]
+                if signed
+                else []
+            )
         if b" " in value or not words.looks_random(value, 16):
             return []
     elif value.isalpha() and value.islower() and words.wordiness(value) > 0.6:
@@ -579,7 +746,9 @@ def _bearer_value(text: Text, start: int, end: int) -> list[Span]:
         return []
     basic = scheme is not None and scheme.group()[:5].lower() == b"basic"
     kind = "basic-auth" if basic else "bearer-token"
-    incident = _basic_strict(value) if basic else words.looks_random(value, 24) and not words.is_example(value)
+    incident = (
+        _basic_strict(value) if basic else words.looks_random(value, 24) and not words.is_example(value)
+    )
     return [Span(at, at + len(raw), kind, incident, False, False, value)]
 
 
@@ -652,8 +821,12 @@ def cookie(text: Text, end: int) -> list[Span]:
         value = match.group(2)
         if words.is_placeholder(value) or b"[REDACTED" in value:
             continue
-        session = re.search(rb"sess|sid|token|auth|jwt|csrf|xsrf|login|remember|user|secure|key", name) is not None
-        if (session and (re.search(rb"[0-9]", value) or len(value) >= 16) and not words.is_expression(value)) or words.looks_random(value, 16):
+        session = (
+            re.search(rb"sess|sid|token|auth|jwt|csrf|xsrf|login|remember|user|secure|key", name) is not None
+        )
+        if (
+            session and (re.search(rb"[0-9]", value) or len(value) >= 16) and not words.is_expression(value)
+        ) or words.looks_random(value, 16):
             spans.append(Span(match.start(2), match.end(2), "cookie", False, False, False, value))
     return spans
 
@@ -688,12 +861,22 @@ def userinfo(text: Text, end: int) -> list[Span]:
     last = region.rfind(b"@", 0, stop)
     if last < 1:
         return []
-    if 0 <= first_slash < last and b"." not in region[last:last + 60] and not re.match(rb"@[A-Za-z0-9\-_]+(?::\d+)?(?:/|\Z)", region[last:last + 60]):
+    if (
+        0 <= first_slash < last
+        and b"." not in region[last : last + 60]
+        and not re.match(rb"@[A-Za-z0-9\-_]+(?::\d+)?(?:/|\Z)", region[last : last + 60])
+    ):
         return []
     begin = found.start(2)
     raw = region[:last]
     value = values.canonical(raw)
-    if len(value) < 3 or words.is_placeholder(value) or b"[REDACTED" in raw or b"REDACTED" == value or value[-1:] == b"]":
+    if (
+        len(value) < 3
+        or words.is_placeholder(value)
+        or b"[REDACTED" in raw
+        or value == b"REDACTED"
+        or value[-1:] == b"]"
+    ):
         return []
     if _FORMATTED.search(value) or (words.is_expression(value) and re.search(rb"[(\[]", value)):
         return []
@@ -724,11 +907,34 @@ def query(text: Text, end: int) -> list[Span]:
         canonical = values.canonical(raw[:stop])
     else:
         stop = len(raw)
-    if b"[REDACTED" in raw or words.is_placeholder(canonical) or _FORMATTED.search(canonical) or words.is_expression(canonical):
+    if (
+        b"[REDACTED" in raw
+        or words.is_placeholder(canonical)
+        or _FORMATTED.search(canonical)
+        or words.is_expression(canonical)
+    ):
         return []
-    if not (words.looks_random(canonical, 12) or (len(canonical) >= 8 and re.search(rb"[0-9]", canonical) and words.wordiness(canonical) < 0.5 and not _NUMBER.match(canonical))):
+    if not (
+        words.looks_random(canonical, 12)
+        or (
+            len(canonical) >= 8
+            and re.search(rb"[0-9]", canonical)
+            and words.wordiness(canonical) < 0.5
+            and not _NUMBER.match(canonical)
+        )
+    ):
         return []
-    return [Span(value.start, value.start + stop, "url-token", words.looks_random(canonical, 20), False, False, canonical)]
+    return [
+        Span(
+            value.start,
+            value.start + stop,
+            "url-token",
+            words.looks_random(canonical, 20),
+            False,
+            False,
+            canonical,
+        )
+    ]
 
 
 def jdbc_thin(text: Text, end: int) -> list[Span]:
@@ -742,6 +948,7 @@ def jdbc_thin(text: Text, end: int) -> list[Span]:
 
 # --- statements --------------------------------------------------------------------------------------------------
 
+
 def statement(text: Text, end: int) -> list[Span]:
     """Confirm SQL's `IDENTIFIED BY 'X'`, `PASSWORD 'X'`, `SET PASSWORD … = 'X'`; `end` is behind the opening quote."""
     data = text.data
@@ -753,7 +960,10 @@ def statement(text: Text, end: int) -> list[Span]:
         return []
     # In prose things are identified by "names"; a statement shouts or uses single quotes.
     shouted = re.search(rb"IDENTIFIED|PASSWORD|PLUGIN", data[max(0, start - 100) : start]) is not None
-    if not shouted and (data[end - 1 : end] != b"'" or not re.search(rb"(?i)user|role|login|set |grant|alter|create", data[max(0, start - 200) : start])):
+    if not shouted and (
+        data[end - 1 : end] != b"'"
+        or not re.search(rb"(?i)user|role|login|set |grant|alter|create", data[max(0, start - 200) : start])
+    ):
         return []
     return make(data, value.start, value.end, words.PASSWORD, "sql", True, "password")
 
@@ -773,8 +983,12 @@ def netrc(text: Text, end: int) -> list[Span]:
     return make(data, value.start, value.end, words.PASSWORD, "line", value.quoted, "password")
 
 
-_NETRC = Lazy(rb"(?:machine[ \t]+\S+|(?:\A|\n|\\n)[ \t]*default)(?:\s|\\n|\\t)+(?:(?:login|user|account|port)[ \t]+\S+?(?:\s|\\n|\\t)+){0,3}(?:password|passwd)[ \t]+\Z")
-_PGPASS = Lazy(rb"(?:\\?[A-Za-z0-9_.*-]|\\:){1,80}:(?:\d{4,5}|\*):(?:[A-Za-z0-9_.\-*]){1,64}:(?:[A-Za-z0-9_.\-@*]){1,64}:")
+_NETRC = Lazy(
+    rb"(?:machine[ \t]+\S+|(?:\A|\n|\\n)[ \t]*default)(?:\s|\\n|\\t)+(?:(?:login|user|account|port)[ \t]+\S+?(?:\s|\\n|\\t)+){0,3}(?:password|passwd)[ \t]+\Z"
+)
+_PGPASS = Lazy(
+    rb"(?:\\?[A-Za-z0-9_.*-]|\\:){1,80}:(?:\d{4,5}|\*):(?:[A-Za-z0-9_.\-*]){1,64}:(?:[A-Za-z0-9_.\-@*]){1,64}:"
+)
 
 
 def pgpass(text: Text, end: int) -> list[Span]:
@@ -795,7 +1009,9 @@ def pgpass(text: Text, end: int) -> list[Span]:
     if value is None or value.quoted:
         return []
     raw = data[value.start : value.end]
-    if data[value.end : value.end + 1] not in (b"", b"\n", b"\r", b"\\", b'"', b"'", b"\0", b" ") or (b":" in raw and b"\\:" not in raw):
+    if data[value.end : value.end + 1] not in (b"", b"\n", b"\r", b"\\", b'"', b"'", b"\0", b" ") or (
+        b":" in raw and b"\\:" not in raw
+    ):
         return []
     if raw.isdigit() and len(raw) < 6:
         return []
@@ -818,6 +1034,8 @@ def docker_auth(text: Text, end: int) -> list[Span]:
         plain = base64.b64decode(found.group() + b"=" * (-len(found.group()) % 4))
     except (binascii.Error, ValueError):
         return []
-    if not re.match(rb"[\x21-\x7e]{1,128}:[\x20-\x7e]{3,400}\Z", plain) or words.is_placeholder(plain.partition(b":")[2]):
+    if not re.match(rb"[\x21-\x7e]{1,128}:[\x20-\x7e]{3,400}\Z", plain) or words.is_placeholder(
+        plain.partition(b":")[2]
+    ):
         return []
     return [Span(found.start(), found.end(), "basic-auth", len(plain) >= 12, False, False, found.group())]

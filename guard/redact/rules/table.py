@@ -1,3 +1,4 @@
+# ruff: noqa: E501 - a row, or an expression, a line: broken up they cannot be compared with their neighbours
 """The table of contexts: where the prefilter stops, who confirms, what each must catch and leave.
 
 In a sample `<pw>` is a password with all character classes that need no quoting, `<apw>` one of letters and digits, and
