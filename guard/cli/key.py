@@ -113,7 +113,7 @@ def status(
         sys.stdout.write(f"service    {'runs' if service else 'does not run'}\n")
     elif hidden:
         sys.stdout.write(
-            "site key   installed, readable by root alone\nservice    does not run: users' exposures are local\n"
+            "site key   installed, root's alone\nservice    does not run: exposures are marked local\n"
         )
     else:
         sys.stdout.write(

@@ -17,7 +17,7 @@ import sys
 from array import array
 from collections.abc import Callable, Sequence
 from functools import lru_cache
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, NoReturn, Protocol
 
 SMALL: Final = 65536
 """Below this size, in bytes, the plain engine answers when no database is loaded yet."""
@@ -121,7 +121,7 @@ class HyperscanEngine:
             else:
                 return database
         if not hyperscan_runs():
-            raise ImportError("hyperscan does not run on this CPU")  # noqa: TRY301 - as if it were not installed
+            _refuse()
         database = hyperscan.Database(mode=hyperscan.HS_MODE_BLOCK)
         flags = [hyperscan.HS_FLAG_DOTALL | (hyperscan.HS_FLAG_CASELESS if p.nocase else 0) for p in patterns]
         database.compile(
@@ -145,6 +145,10 @@ class HyperscanEngine:
 
         self._database.scan(data, match_event_handler=found)
         return sorted(hits)
+
+
+def _refuse() -> NoReturn:
+    raise ImportError("hyperscan does not run on this CPU")
 
 
 def _cache_path(patterns: Sequence[Pattern], cache: str | None, version: str) -> str | None:

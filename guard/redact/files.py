@@ -26,11 +26,13 @@ from guard.redact.stream import Redactor, Sighting
 if TYPE_CHECKING:
     from guard.redact.report import Report
 
-HISTORIES: Final = frozenset(
-    ".bash_history .zsh_history .zhistory .histfile fish_history .history .sh_history .ksh_history .tcsh_history "
-    ".csh_history .python_history .psql_history .mysql_history .mariadb_history .sqlite_history .dbshell history "
-    ".node_repl_history .rediscli_history .mongosh_history .Rhistory .irb_history .lesshst .viminfo .octave_hist".split()
-)
+HISTORIES: Final = frozenset((
+    ".bash_history", ".zsh_history", ".zhistory", ".histfile", "fish_history", ".history",
+    ".sh_history", ".ksh_history", ".tcsh_history", ".csh_history", ".python_history", ".psql_history",
+    ".mysql_history", ".mariadb_history", ".sqlite_history", ".dbshell", "history",
+    ".node_repl_history", ".rediscli_history", ".mongosh_history", ".Rhistory", ".irb_history",
+    ".lesshst", ".viminfo", ".octave_hist",
+))  # fmt: skip
 """Base names of files that a live program appends to."""
 
 _NETWORK: Final = (

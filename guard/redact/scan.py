@@ -541,6 +541,9 @@ def _decoding_rows(scanner: Scanner) -> tuple[list[tuple[Pattern, Handler]], Han
             {form for prefix in _PREFIXES if prefix != b"-----BEGIN " for form in _percent_forms(prefix)}
         ),
     ]
+    # A body of base64 has its `+` and `/` encoded, perhaps before the matcher has seen enough of it.
+    dense = sorted({start for row in FORMATS if b"/" in row.cls and b"[" not in row.starts[0] for start in row.starts})
+    forms.append(rb"(?:" + b"|".join(dense) + rb")[A-Za-z0-9]{0,24}%(?:2[bf]|3d)")
     rows.append(
         (
             Pattern(

@@ -67,7 +67,8 @@ def make(raw: bytes, low: int, high: int, pattern: Lazy, decode: Decode) -> Shad
 
 
 _CONTROLS = (
-    rb"\x1b(?:\[[0-?]{0,64}[ -/]{0,8}[@-~]|\][^\x07\x1b\n]{0,16}?;|\\|[P_^X]|[()*+#%][0-9A-Za-z]|[=>78cDEHMNOZ])"
+    rb"\x1b(?:\[[0-?]{0,64}[ -/]{0,8}[@-~]|\][^\x07\x1b\n]{0,16}?;|\\|[P_^X]|[()*+#%][0-9A-Za-z]"
+    rb"|[=>78cDEHMNOZ])"
     rb"|\x07"
 )
 ANSI: Final = Lazy(_CONTROLS)
