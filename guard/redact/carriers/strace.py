@@ -52,9 +52,9 @@ STARTS = sorted(KINDS, key=len, reverse=True)
 _ANY = b"|".join(re.escape(start) for start in STARTS)
 _CUTS = b"|".join(
     re.escape(cut)
-    for cut in sorted({s[:n] for s in KINDS if len(s) > 3 for n in range(2, len(s))}, key=len, reverse=True)
+    for cut in sorted({s[:n] for s in KINDS if len(s) > 2 for n in range(2, len(s))}, key=len, reverse=True)
 )
-_BEHEADED = b"|".join(re.escape(s[1:]) for s in STARTS if len(s) > 3)
+_BEHEADED = b"|".join(re.escape(s[1:]) for s in STARTS if len(s) > 2)
 TAIL = Lazy(rb"(?<![A-Za-z0-9])(" + _ANY + rb")" + _TOKEN + rb"{0,400}\Z")
 _CUT = Lazy(rb"(?<![A-Za-z0-9])(?:" + _CUTS + rb")\Z")
 _NAME = rb"(?:passw(?:or)?d|passphrase|secret|token|api[_-]?key|access[_-]?key|bearer|basic)[a-z_]{0,12}(?:\\{0,3}[\"'])?[ \t]{0,2}[=: ][ \t]{0,2}(?:\\{0,3}[\"'])?"
@@ -77,8 +77,8 @@ _PATTERNS: Final = (
 
 
 _FIRST: Final[dict[bytes, tuple[bytes, ...]]] = {
-    pair: tuple(sorted({s[:1] for s in KINDS if len(s) > 3 and s[1:3] == pair}))
-    for pair in {s[1:3] for s in KINDS if len(s) > 3}
+    pair: tuple(sorted({s[:1] for s in KINDS if s[1:3] == pair}))
+    for pair in {s[1:3] for s in KINDS if len(s) > 2}
 }
 
 
@@ -89,6 +89,11 @@ class _Note(NamedTuple):
     text: bytes
     whole: bool
     expires: int
+
+
+def jumbled(body: bytes) -> bool:
+    """Say whether a few characters mix cases or hold digits, as no word does."""
+    return (body != body.lower() and body != body.upper()) or sum(48 <= byte <= 57 for byte in body) > 1
 
 
 class Calls:
@@ -238,20 +243,15 @@ class Calls:
             body = text[len(row_start) :]
             whole = any(s.named and s.incident and not s.partial for s in self._scanner.find(text))
             kind = KINDS.get(row_start, "secret-key")
-            if (
-                not body
-                or (len(row_start) > 3 and not words.is_name(body))
-                or (len(body) >= 4 and words.drawn(body, 4))
-            ):
+            # A long start is evidence enough; behind a short one a word may be just a word.
+            telling = len(row_start) > 5 or not words.is_name(body)
+            if len(row_start) < 4:
+                telling = telling and (jumbled(body) or words.drawn(body, 4))
+            if not body or (telling and len(body) >= (1 if len(row_start) > 3 else 4)):
                 note = _Note(kind, text, whole, place + _REACH)
-                return (
-                    Span(tail.start(), end, kind, False, True, True, text)
-                    if len(text) > 4 and not whole
-                    else None
-                ), note
-            if len(body) < 4:
-                return None, _Note("", text, False, place + _REACH)
-            return None
+                fragment = Span(tail.start(), end, kind, False, True, True, text)
+                return (fragment if len(text) > 4 and not whole else None), note
+            return None, _Note("", text, False, place + _REACH)
         named = _NAME_TAIL.search(data, low, end)
         if (
             named is not None

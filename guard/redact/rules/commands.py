@@ -23,7 +23,7 @@ REACH: Final = 512
 _SEP = rb"(?:\\{0,7}[\"']?[ \t]{0,4},[ \t]{0,4}|[ \t]{1,8}(?:\\\r?\n[ \t]{0,16})?)"
 # The same, into the next argument's opening quote.
 _NEXT = _SEP + rb"\\{0,7}[\"']?"
-_ANY = rb"[^\n|;]{0,400}?"
+_ANY = rb"(?:[^\n|;]|\\\r?\n){0,400}?"
 _IN = rb"(?<=[\s\"'])"
 
 

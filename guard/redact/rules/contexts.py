@@ -959,10 +959,10 @@ def statement(text: Text, end: int) -> list[Span]:
     if value is None:
         return []
     # In prose things are identified by "names"; a statement shouts or uses single quotes.
-    shouted = re.search(rb"IDENTIFIED|PASSWORD|PLUGIN", data[max(0, start - 100) : start]) is not None
+    shouted = re.search(rb"IDENTIFIED|PASSWORD|PLUGIN|PRAGMA", data[max(0, start - 100) : start]) is not None
     if not shouted and (
         data[end - 1 : end] != b"'"
-        or not re.search(rb"(?i)user|role|login|set |grant|alter|create", data[max(0, start - 200) : start])
+        or not re.search(rb"(?i)user|role|login|set |grant|alter|create|pragma", data[max(0, start - 200) : start])
     ):
         return []
     return make(data, value.start, value.end, words.PASSWORD, "sql", True, "password")

@@ -66,6 +66,7 @@ CONTEXTS: Final[tuple[Context, ...]] = (
             ("CREATE USER bob IDENTIFIED BY '<pw>';", "ALTER USER bob IDENTIFIED WITH mysql_native_password BY '<pw>';"), ("IDENTIFIED BY '?'",)),
     Context("sql-password", rb"password(?:[ \t]{1,8}|[ \t]{0,4}\([ \t]{0,4}|[ \t]{1,4}for[ \t][^=\n]{1,80}=[ \t]{0,4}(?:password\()?)" + _QUOTE, (b"password",), contexts.statement,
             ("CREATE ROLE bob WITH LOGIN ENCRYPTED PASSWORD '<pw>';", "SET PASSWORD FOR 'bob'@'h' = PASSWORD('<pw>');"), ("password 'secret'", 'things identified by "names" of theirs')),
+    Context("pragma", rb"pragma[ \t]+(?:re|hex)?key[ \t]*=[ \t]*" + _QUOTE, (b"pragma",), contexts.statement, ("PRAGMA key = '<apw>';",), ("PRAGMA table_info('x')",)),
     Context("netrc", rb"(?:login|user|account|machine|default)(?:[ \t\r\n]|\\[nt])+[^ \t\r\n]*(?:[ \t\r\n]|\\[nt])+(?:password|passwd)[ \t]+", (b"passw",), contexts.netrc, ("machine h.example login bob password <apw>",), ("Failed password for root",)),
     Context("pgpass", rb":(?:[0-9]{4,5}|\*):[a-z0-9_.\-*]{1,64}:[a-z0-9_.\-@*]{1,64}:[^\s:]", (b":",), contexts.pgpass, ("h.example:5432:db:bob:<apw>", "*:*:*:bob:<apw>"), ("a.py:1234:x:y:z",)),
     Context("docker-auth", rb"auth" + _QUOTE + rb"[ \t]{0,4}:|_auth[ \t]{0,4}=", (b"auth",), contexts.docker_auth, ("{\"auth\": \"<userpass>\"}", "_auth=<userpass>")),
