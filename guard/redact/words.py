@@ -124,6 +124,8 @@ def name_strength(name: bytes) -> int:
         )
     if last in _WEAK_WORDS:
         return WEAK
+    if last in PROVIDERS or (len(words) > 1 and words[-2] in PROVIDERS and last in (b"app", b"application", b"id", b"prod")):
+        return WEAK
     # `password_of_bob`, `tokenProdEu`: a secret word that something else follows.
     for word in words[:-1]:
         if word in _PASSWORD_WORDS and word not in (b"pass", b"pw", b"pwd"):
@@ -139,6 +141,13 @@ def name_strength(name: bytes) -> int:
         return TOKEN
     return 0
 
+
+PROVIDERS: Final = frozenset(
+    b"cohere mistral cloudflare snowflake okta auth0 dropbox heroku datadog splunk elastic algolia adafruit asana bittrex coinbase "
+    b"contentful confluent fastly finnhub freshbooks gitter kraken kucoin launchdarkly linkedin looker mailchimp mattermost nytimes "
+    b"plaid sendbird squarespace sumologic travisci twitch twitter yandex zendesk wandb shodan virustotal newrelic pagerduty".split()
+)
+"""Providers whose keys have no format; their bare name before a value is a hint, no more."""
 
 _NOT_SECRET_KEYS: Final = frozenset(
     b"primary foreign public sort cache partition hash group row column index search dict map object lookup unique "

@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 from guard.redact import values, words
 from guard.redact.lazy import Lazy
 from guard.redact.spans import MARKER, Span
-from guard.redact.text import Text
+from guard.redact.text import Text, begins_token
 
 Confirm = Callable[[Text, int], "list[Span]"]
 
@@ -1039,3 +1039,38 @@ def docker_auth(text: Text, end: int) -> list[Span]:
     ):
         return []
     return [Span(found.start(), found.end(), "basic-auth", len(plain) >= 12, False, False, found.group())]
+
+
+_PREFIX_REVERSED = Lazy(rb"(?:[A-Za-z0-9]{1,20}[_-]){0,3}[A-Za-z0-9]{0,19}[A-Za-z](?![A-Za-z0-9_\-+/=.])")
+_PREFIXED_BODY = Lazy(rb"[A-Za-z0-9]{24,160}(?:_[A-Za-z0-9]{2,80}){0,2}(?![A-Za-z0-9_\-+/=.])")
+
+
+def prefixed(text: Text, end: int) -> list[Span]:
+    """Confirm a key of a provider that no row knows: a short name, `_` or `-`, and a body drawn at random.
+
+    Digests are behind names too (`build_<sha1>`), so the body must mix cases and digits. `end` is 24 characters into it.
+    """
+    data = text.data
+    start = end - 24
+    low = max(0, start - 96)
+    last = text.vain.get("prefixed", (0, -1))
+    if last[0] <= start <= last[1]:
+        return []
+    text.vain["prefixed"] = (start, start + 23)
+    head = _PREFIX_REVERSED.match(data[low : start - 1][::-1])
+    body = _PREFIXED_BODY.match(data, start, start + 400)
+    if head is None or body is None:
+        return []
+    name = head.group()[::-1].lower()
+    value = body.group()
+    if re.match(rb"(?:sha|md)\d|integrity|h\d|v\d", name) or (data[start - 1 : start] == b"-" and (b"_" in name or len(name) > 12 or len(value) < 32)):
+        return []
+    digits = sum(48 <= b <= 57 for b in value)
+    if not (digits >= 3 and value != value.lower() and value != value.upper() and words.jumble(value) >= 0.36):
+        return []
+    if words.wordiness(value) > 0.55 or words.is_example(value):
+        return []
+    begin = start - 1 - len(name)
+    if not begins_token(data, begin, b"_-+/="):
+        return []
+    return [Span(begin, body.end(), "provider-key", False, False, True, data[begin : body.end()])]

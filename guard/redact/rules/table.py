@@ -14,11 +14,14 @@ from guard.redact.rules.contexts import Context
 
 _WORD = (
     rb"(?:passw|passphrase|passcode|pass|pwd|psw|secret|token|key|cred|auth|jwt|psk|_pat|_pw|cookie|session|sess|signature|"
+    rb"cohere|mistral|cloudflare|snowflake|okta|auth0|dropbox|heroku|datadog|splunk|elastic|algolia|twitch|twitter|wandb|"
     rb"dsn|nonce|kennwort|senha|contrase|webhook|_tok|sas|sid|passe|wachtwoord)"
 )
 _KEYWORDS = (
     b"pass", b"pwd", b"psw", b"secret", b"token", b"key", b"cred", b"auth", b"jwt", b"psk", b"_pat", b"_pw", b"cookie", b"sess", b"signature", b"dsn",
     b"nonce", b"kennwort", b"senha", b"contrase", b"webhook", b"_tok", b"sas", b"sid", b"wachtwoord",
+    b"cohere", b"mistral", b"cloudflare", b"snowflake", b"okta", b"auth0", b"dropbox", b"heroku", b"datadog", b"splunk", b"elastic", b"algolia",
+    b"twitch", b"twitter", b"wandb",
 )  # fmt: skip
 _TAIL = rb"[A-Za-z0-9_.\-\x80-\xff]{0,32}"
 _QUOTE = rb"\\{0,7}[\"'`]"
@@ -76,6 +79,9 @@ CONTEXTS: Final[tuple[Context, ...]] = (
             ("echo <pw> | sudo -S ls", "echo '<pw>' | kinit bob", "printf '%s' \"<pw>\" | docker login -u bob --password-stdin", "echo bob:<apw> | chpasswd", "echo <pw>|sudo -S id"),
             ("echo hello | sudo tee f", "cat f | gpg -d")),
     Context("here-string", rb"<<<", (b"<<<",), commands.here_string, ("kinit bob <<< '<pw>'", "sudo -S ls <<< <apw>"), ("cat <<< hello",)),
+    Context("prefixed", rb"[_-][A-Za-z0-9]{24}", (b"_", b"-"), contexts.prefixed,
+            ("see acme_<b62:40> here", "see acme_live_<b62:32> here", "x zzq_pat_<b62:40>", "see llx-<b62:48>"),
+            ("name_of_some_very_long_identifier_here", "sha512-abc_def", "build_0123456789abcdef0123456789abcdef01234567", "TestCaseForTheVeryLongName_AndItsCamelCaseSuffix")),
     Context("private-key", rb"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY|---- BEGIN SSH2 ENCRYPTED PRIV|PuTTY-User-Key-File-[123]", (b"private key", b"begin ssh2", b"putty"), blocks.block, ()),
     Context("encoded-key", rb"LS0tLS1CRUdJTi", (b"ls0tls1crudjti",), blocks.encoded_block, ()),
 )  # fmt: skip
