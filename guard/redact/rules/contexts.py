@@ -1066,7 +1066,7 @@ def prefixed(text: Text, end: int) -> list[Span]:
     if re.match(rb"(?:sha|md)\d|integrity|h\d|v\d", name) or (data[start - 1 : start] == b"-" and (b"_" in name or len(name) > 12 or len(value) < 32)):
         return []
     digits = sum(48 <= b <= 57 for b in value)
-    if not (digits >= 3 and value != value.lower() and value != value.upper() and words.jumble(value) >= 0.36):
+    if not (digits >= 2 and value != value.lower() and value != value.upper() and words.jumble(value) >= 0.36):
         return []
     if words.wordiness(value) > 0.55 or words.is_example(value):
         return []
