@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hmac
 import os
-import re
 import secrets
 import stat
 import time
@@ -42,15 +41,12 @@ class Key(NamedTuple):
 
 def bits(value: bytes) -> float:
     """Estimate how many bits a guesser must find; what reads like words counts little."""
-    alphabet = 0
-    if re.search(rb"[0-9]", value):
-        alphabet += 10
-    if re.search(rb"[a-z]", value):
-        alphabet += 6 if re.fullmatch(rb"[0-9a-f]+", value) else 26
-    if re.search(rb"[A-Z]", value):
-        alphabet += 6 if re.fullmatch(rb"[0-9A-F]+", value) else 26
-    if re.search(rb"[^0-9A-Za-z]", value):
-        alphabet += 8
+    lower, upper = value.lower(), value.upper()
+    hexadecimal = not value.translate(None, b"0123456789abcdefABCDEF")
+    alphabet = 10 if words.digits_in(value) else 0
+    alphabet += 0 if value == upper else 6 if hexadecimal else 26
+    alphabet += 0 if value == lower else 6 if hexadecimal else 26
+    alphabet += 0 if value.isalnum() else 8
     if alphabet < 2:
         return 0.0
     free = len(value) * (1 - words.wordiness(value) * 0.8)
@@ -61,6 +57,8 @@ def fingerprinted(span: Span) -> bool:
     """Say whether a sighting gets a fingerprint: whole, of a kind that cannot be guessed, dense enough."""
     if span.partial or span.kind in _LOW_ENTROPY or not span.value:
         return False
+    if span.named and len(span.value) >= 32:
+        return True  # a format's own body: the rules have seen that it is dense
     if not span.named and not words.looks_random(span.value, 16):
         return False
     return bits(span.value) >= LOW_BITS

@@ -15,7 +15,7 @@ from typing import Final
 from guard.redact import shadow, words
 from guard.redact.engine import NUMBER_BITS, SMALL, Engine, Pattern, PlainEngine, best_engine
 from guard.redact.lazy import Lazy
-from guard.redact.rules import commands, contexts
+from guard.redact.rules import commands, contexts, tails
 from guard.redact.rules.formats import FORMATS, Format
 from guard.redact.rules.table import CONTEXTS
 from guard.redact.spans import MARKER, MARKER_START, Span, merge
@@ -24,7 +24,7 @@ from guard.redact.text import Text, begins_token
 DEPTH: Final = 3
 """How many layers of encoding are undone."""
 
-BUDGET: Final = 0.6
+BUDGET: Final = 0.8
 """Seconds of processor time a MiB that one block may take; after that every line with a hit left is withheld whole."""
 
 _NUMBER: Final = (1 << NUMBER_BITS) - 1
@@ -177,6 +177,7 @@ class Scanner:
     def __init__(self, engine: Engine | None = None) -> None:
         self._handlers: list[Handler] = []
         patterns: list[Pattern] = []
+        self._formats = sum(len(row.starts) for row in FORMATS)
         for pattern, handler in _rows(self):
             patterns.append(pattern)
             self._handlers.append(handler)
@@ -186,6 +187,8 @@ class Scanner:
         self._plain = PlainEngine(self.patterns)
         self._deadline = 0.0
         self.withheld = 0
+        self.calls: list[int] = []
+        self.wraps: list[int] = []
 
     def engine(self, size: int) -> Engine:
         """Return the engine for a text of `size` bytes; the first large one loads hyperscan."""
@@ -205,6 +208,8 @@ class Scanner:
         """
         hits = self.engine(len(data)).scan(data)
         spans: list[Span] = []
+        if depth == 0:
+            self.calls, self.wraps = [], []
         if hits:
             text = Text(data)
             spans = self._confirm(text, hits, since, depth)
@@ -220,6 +225,17 @@ class Scanner:
         if depth == 0:
             # The processor's time, not the clock's: a busy machine must not change what is redacted.
             self._deadline = time.thread_time() + BUDGET * (0.15 + len(text.data) / (1 << 20))
+        # First the keys with a format of their own: what a name points at is often one, and then needs no judging.
+        own = [hit for hit in hits if hit & _NUMBER < self._formats]
+        self._run(text, own, since, depth, spans)
+        text.note(spans)
+        if len(own) < len(hits):
+            others = [hit for hit in hits if hit & _NUMBER >= self._formats] if own else hits
+            self._run(text, others, since, depth, spans)
+        return spans
+
+    def _run(self, text: Text, hits: list[int], since: int, depth: int, spans: list[Span]) -> None:
+        """Let the handlers confirm hits, in order; what stands in a span already confirmed is passed over."""
         handlers = self._handlers
         covered = -1
         for count, hit in enumerate(hits):
@@ -228,13 +244,12 @@ class Scanner:
                 continue
             if count & 0xF == 0xF and time.thread_time() > self._deadline:
                 spans += self._withhold(text, hits, count)
-                break
+                return
             for span in handlers[hit & _NUMBER](text, end, depth):
                 spans.append(span)
-                # What stands inside a long value goes with it; looking again at each place there would be quadratic.
+                # What stands inside a long value goes with it; looking again at each place would be quadratic.
                 if span.end > covered and (span.named or span.end - span.start > 300):
                     covered = span.end
-        return spans
 
     def _withhold(self, text: Text, hits: list[int], first: int) -> list[Span]:
         """Fail closed: give up the lines of the hits that time did not suffice for."""
@@ -338,6 +353,19 @@ def _rows(scanner: Scanner) -> list[tuple[Pattern, Handler]]:
                 confirm_program,
             )
         )
+
+    def may_go_on_in_a_call(text: Text, end: int, depth: int) -> list[Span]:
+        if depth == 0:
+            scanner.calls.append(end)
+        return []
+
+    def may_be_wrapped(text: Text, end: int, depth: int) -> list[Span]:
+        if depth == 0:
+            scanner.wraps.append(end)
+        return []
+
+    rows += [(pattern, may_go_on_in_a_call) for pattern in tails.STRACE]
+    rows += [(pattern, may_be_wrapped) for pattern in tails.TERMINAL]
     return rows + decoding
 
 
@@ -542,7 +570,9 @@ def _decoding_rows(scanner: Scanner) -> tuple[list[tuple[Pattern, Handler]], Han
         ),
     ]
     # A body of base64 has its `+` and `/` encoded, perhaps before the matcher has seen enough of it.
-    dense = sorted({start for row in FORMATS if b"/" in row.cls and b"[" not in row.starts[0] for start in row.starts})
+    dense = sorted(
+        {start for row in FORMATS if b"/" in row.cls and b"[" not in row.starts[0] for start in row.starts}
+    )
     forms.append(rb"(?:" + b"|".join(dense) + rb")[A-Za-z0-9]{0,24}%(?:2[bf]|3d)")
     rows.append(
         (
@@ -614,7 +644,9 @@ def _named_or_hidden(data: bytes, spans: list[Span]) -> list[Span]:
 
 
 _STARTS = sorted(
-    {s for row in FORMATS if row.kind not in ("jwt", "keytab") for s in row.starts}, key=len, reverse=True
+    sorted({s for row in FORMATS if row.kind not in ("jwt", "keytab") for s in row.starts}),
+    key=len,
+    reverse=True,
 )
 _ANY_START = Lazy(lambda: rb"(?:" + b"|".join(_STARTS) + rb"|eyJ)(?=[A-Za-z0-9_\-+/=%~.$]{8})")
 

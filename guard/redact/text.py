@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
+
 from guard.redact.lazy import Lazy
+from guard.redact.spans import Span
 
 WINDOW = 1024
 """How far before its own line a confirmer may look, in bytes; the stream keeps as much."""
@@ -14,12 +17,24 @@ class Text:
     `vain` remembers per rule up to where a search found nothing, so that no stretch is searched twice.
     """
 
-    __slots__ = ("_line", "data", "vain")
+    __slots__ = ("_known_ends", "_known_starts", "_line", "data", "vain")
 
     def __init__(self, data: bytes) -> None:
         self.data = data
         self.vain: dict[str, tuple[int, int]] = {}
         self._line = (0, -1)
+        self._known_starts: list[int] = []
+        self._known_ends: list[int] = []
+
+    def note(self, spans: list[Span]) -> None:
+        """Remember spans, in the order of their starts, that need no second finding."""
+        self._known_starts = [span.start for span in spans]
+        self._known_ends = [span.end for span in spans]
+
+    def known(self, start: int, end: int) -> bool:
+        """Say whether a remembered span holds all bytes from `start` to `end`."""
+        at = bisect_right(self._known_starts, start) - 1
+        return at >= 0 and self._known_ends[at] >= end
 
     def line(self, pos: int) -> tuple[int, int]:
         """Return start and end (the newline, or the end of the text) of the line that holds `pos`."""

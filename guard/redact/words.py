@@ -11,7 +11,6 @@ from __future__ import annotations
 import math
 import re
 from functools import lru_cache
-from itertools import pairwise
 from typing import Final
 
 from guard.redact.lazy import Lazy
@@ -124,7 +123,9 @@ def name_strength(name: bytes) -> int:
         )
     if last in _WEAK_WORDS:
         return WEAK
-    if last in PROVIDERS or (len(words) > 1 and words[-2] in PROVIDERS and last in (b"app", b"application", b"id", b"prod")):
+    if last in PROVIDERS or (
+        len(words) > 1 and words[-2] in PROVIDERS and last in (b"app", b"application", b"id", b"prod")
+    ):
         return WEAK
     # `password_of_bob`, `tokenProdEu`: a secret word that something else follows.
     for word in words[:-1]:
@@ -205,15 +206,21 @@ _SEQUENCES = (
 )  # fmt: skip
 
 
+@lru_cache(maxsize=1024)
 def entropy(value: bytes) -> float:
     """Return the Shannon entropy of a value in bits a byte, from its own byte frequencies."""
     n = len(value)
     if n < 2:
         return 0.0
-    counts: dict[int, int] = {}
-    for byte in value:
-        counts[byte] = counts.get(byte, 0) + 1
-    return math.log2(n) - sum(c * math.log2(c) for c in counts.values()) / n
+    counts = [value.count(byte) for byte in set(value)]
+    return math.log2(n) - sum(map(_C_LOG_C.__getitem__ if n < 512 else _c_log_c, counts)) / n
+
+
+def _c_log_c(count: int) -> float:
+    return count * math.log2(count) if count else 0.0
+
+
+_C_LOG_C: Final = [_c_log_c(count) for count in range(512)]
 
 
 def is_reference(value: bytes) -> bool:
@@ -266,6 +273,7 @@ def is_placeholder(value: bytes) -> bool:
     return digits == 0 and all(w in _PLACE_WORDS or (len(set(w)) == 1 and len(w) > 2) for w in letters)
 
 
+@lru_cache(maxsize=1024)
 def is_sequence(body: bytes) -> bool:
     """Say whether a body is a counting row or a repetition (`1234…`, `abcdef…`, `x` times 40), as examples have."""
     low = body.lower().replace(b"-", b"").replace(b"_", b"").replace(b".", b"")
@@ -276,6 +284,10 @@ def is_sequence(body: bytes) -> bool:
     head = low[:12]
     if any(head in row for row in _SEQUENCES):
         return True
+    # A repetition of up to twelve characters shows its beginning again within the first 24.
+    again = low.find(low[:3], 1, 15)
+    if again < 0 and len(low) > 12:
+        return False
     for size in range(1, 13):
         if low[:size] * (len(low) // size) == low[: size * (len(low) // size)] and len(low) >= 2 * size + 4:
             return True
@@ -284,8 +296,11 @@ def is_sequence(body: bytes) -> bool:
 
 def counts_up(value: bytes) -> bool:
     """Say whether ten characters of a counting row stand anywhere in a value: nobody's key does that."""
-    low = value.lower()
-    return any(low[i : i + 10] in row for i in range(len(low) - 9) for row in _SEQUENCES)
+    low = value[:256].lower()
+    return not _ROWS.isdisjoint([low[i : i + 10] for i in range(len(low) - 9)])
+
+
+_ROWS: Final = frozenset(row[i : i + 10] for row in _SEQUENCES for i in range(len(row) - 9))
 
 
 _EXAMPLE = Lazy(
@@ -305,6 +320,7 @@ _CLUSTER = Lazy(
 )
 
 
+@lru_cache(maxsize=1024)
 def wordiness(value: bytes) -> float:
     """Return the share of a value, 0 to 1, that reads like words of a language or identifiers."""
     if not value:
@@ -328,13 +344,22 @@ def jumble(value: bytes) -> float:
     """
     if len(value) < 2:
         return 0.0
-    kinds = value.translate(_CLASS)
-    return sum(a != b for a, b in pairwise(kinds)) / (len(value) - 1)
+    return (len(_RUNS.findall(value.translate(_CLASS))) - 1) / (len(value) - 1)
+
+
+_RUNS = Lazy(rb"\x01+|\x02+|\x03+|\x04+")
+_DIGITS: Final = b"0123456789"
+
+
+def digits_in(value: bytes) -> int:
+    """Count the digits of a value."""
+    return len(value) - len(value.translate(None, _DIGITS))
 
 
 _CLASS = bytes(1 if 48 <= b <= 57 else 2 if 65 <= b <= 90 else 3 if 97 <= b <= 122 else 4 for b in range(256))
 
 
+@lru_cache(maxsize=2048)
 def looks_random(value: bytes, least: int = 16) -> bool:
     """Say whether a value looks drawn at random: long, mixed, dense, and hardly any word in it.
 
@@ -344,9 +369,9 @@ def looks_random(value: bytes, least: int = 16) -> bool:
     """
     if len(value) < least or b" " in value:
         return False
-    has_digit = any(48 <= b <= 57 for b in value)
-    has_upper = any(65 <= b <= 90 for b in value)
-    has_lower = any(97 <= b <= 122 for b in value)
+    has_digit = digits_in(value) > 0
+    has_upper = value != value.lower()
+    has_lower = value != value.upper()
     if not (has_digit + has_upper + has_lower >= 2):
         return False
     if not has_digit and len(value) < 20:
@@ -363,7 +388,7 @@ def looks_random(value: bytes, least: int = 16) -> bool:
 
 def is_name(body: bytes) -> bool:
     """Say whether what follows a key's start is a name made of words: `sk-ant-some-words-here`, `npm_config_registry`."""
-    digits = sum(48 <= b <= 57 for b in body)
+    digits = digits_in(body)
     return digits <= 2 and (body.islower() or body.isupper() or jumble(body) < 0.3) and wordiness(body) >= 0.5
 
 
@@ -378,7 +403,7 @@ def drawn(body: bytes, least: int) -> bool:
         return False
     if looks_random(body, least):
         return True
-    digits = sum(48 <= b <= 57 for b in body)
+    digits = digits_in(body)
     if digits >= 3 and jumble(body) >= 0.2 and wordiness(body) < 0.75:
         return True
     return jumble(body) >= 0.3 and not body.islower() and wordiness(body) < 0.8

@@ -27,12 +27,14 @@ class Mixed:
     def spans(self, data: bytes, since: int, last: bool) -> list[Span]:
         """Return the spans behind `since`; see `Carrier`."""
         spans = self._scanner.find(data, since)
+        # Taken now: the carriers ask the scanner about fragments, which begins these lists anew.
+        calls, wraps = self._scanner.calls, self._scanner.wraps
         if self._calls is not None:
-            more = self._calls.spans(data, since)
+            more = self._calls.spans(data, since, calls)
             if more:
                 spans = merge(spans + more)
         if self._wraps is not None:
-            more = self._wraps.spans(data, since)
+            more = self._wraps.spans(data, since, wraps)
             if more:
                 spans = merge(spans + more)
         if spans and self.lines_may_be_json:
@@ -50,9 +52,10 @@ class Mixed:
             while stop < len(spans) and spans[stop].start < high:
                 stop += 1
             group = spans[index:stop]
-            line = data[low:high]
+            line = data[low:high] if data[low : low + 1] in b"{[ \t" else b""
             if (
-                group[-1].end <= high
+                line
+                and group[-1].end <= high
                 and jsonl.looks_json(line)
                 and (len(line) > 1 << 20 or jsonl.is_json(line))
             ):

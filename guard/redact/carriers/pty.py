@@ -6,31 +6,17 @@ first token is the rest. Notes look forward only, so chunks change nothing and n
 
 from __future__ import annotations
 
-import re
 from typing import Final
 
 from guard.redact import shadow, words
 from guard.redact.carriers import strace
-from guard.redact.engine import NUMBER_BITS, SMALL, Engine, Pattern, PlainEngine, best_engine
 from guard.redact.lazy import Lazy
+from guard.redact.rules import tails
 from guard.redact.scan import Scanner
 from guard.redact.spans import Span
 
-_CONTROL: Final = rb"(?:\x1b\[[0-9;?]{0,12}[A-Za-z])"
-_PATTERNS: Final = (
-    Pattern(
-        rb"[^A-Za-z0-9](?:"
-        + b"|".join(re.escape(s) for s in strace.STARTS)
-        + rb")[A-Za-z0-9_\-+/=.~%]*"
-        + _CONTROL
-        + rb"*\r{1,2}\n",
-        (b"\r\n",),
-        False,
-        False,
-    ),
-)
-_LINE_TAIL = Lazy(_CONTROL + rb"*\r{1,2}\n\Z")
-_HEAD = Lazy(_CONTROL + rb"{0,4}([A-Za-z0-9_\-+/=.~%]{1,400})")
+_LINE_TAIL = Lazy(tails.CONTROL + rb"*\r{1,2}\n\Z")
+_HEAD = Lazy(tails.CONTROL + rb"{0,4}([A-Za-z0-9_\-+/=.~%]{1,400})")
 _LEAST_WIDTH: Final = 40
 
 
@@ -43,19 +29,18 @@ class Wraps:
 
     def __init__(self, scanner: Scanner) -> None:
         self._scanner = scanner
-        self._plain = PlainEngine(_PATTERNS)
-        self._fast: Engine | None = None
         self._note: tuple[str, bytes] | None = None
 
-    def spans(self, data: bytes, since: int) -> list[Span]:
-        """Return the two parts of wrapped keys, behind `since`."""
-        if self._note is None and b"\r\n" not in data[since:]:
+    def spans(self, data: bytes, since: int, ends: list[int]) -> list[Span]:
+        """Return the two parts of wrapped keys, behind `since`.
+
+        Args:
+            data: context and complete lines.
+            since: where the new text begins.
+            ends: where the prefilter saw a key's start that runs up to a line's end, in order.
+        """
+        if self._note is None and not ends:
             return []
-        if self._fast is None and len(data) >= SMALL:
-            self._fast = best_engine(_PATTERNS)
-        ends = [
-            hit >> NUMBER_BITS for hit in (self._fast or self._plain).scan(data) if hit >> NUMBER_BITS > since
-        ]
         found: list[Span] = []
         if self._note is not None and len(data) > since:
             found += self._rest(data, since, self._note)
@@ -88,7 +73,7 @@ class Wraps:
             return None
         if len(body) < 2 or words.is_name(body) or (len(tail.group(1)) < 4 and not words.drawn(body, 4)):
             return None
-        kind = strace.KINDS[tail.group(1)]
+        kind = tails.KINDS[tail.group(1)]
         found.append(Span(tail.start(), ending.start(), kind, False, True, True, tail.group()))
         return kind, tail.group()
 

@@ -11,21 +11,21 @@ import re
 from typing import Final, NamedTuple
 
 from guard.redact import shadow, words
-from guard.redact.engine import NUMBER_BITS, SMALL, Engine, Pattern, PlainEngine, best_engine
 from guard.redact.lazy import Lazy
-from guard.redact.rules import blocks
-from guard.redact.rules.formats import FORMATS
+from guard.redact.rules import blocks, tails
 from guard.redact.scan import Scanner
 from guard.redact.spans import Span
 
-_NAMES = rb"write|read|send|sendto|recv|recvfrom|pwrite64|pread64"
 _CALL = Lazy(
     rb"^(?:\[pid +(\d+)\] |(\d+) +)?(?:\d[\d:.]* +)?(?:\(\+ *[\d.]+\) )?"
-    rb"(?:(" + _NAMES + rb")\((\d+)(?:<[^>\n]{0,200}>)?, \"|<\.\.\. (" + _NAMES + rb") resumed>(?:, )?\")",
+    rb"(?:("
+    + tails.CALLS
+    + rb")\((\d+)(?:<[^>\n]{0,200}>)?, \"|<\.\.\. ("
+    + tails.CALLS
+    + rb") resumed>(?:, )?\")",
     re.MULTILINE,
 )
 _STRING_END = Lazy(rb'(?:[^"\\\n]|\\.)*"')
-_TOKEN: Final = rb"[A-Za-z0-9_\-+/=.~%]"
 _HEAD = Lazy(rb"[A-Za-z0-9_\-+/=.~%:]{1,4096}")
 _VALUE_HEAD = Lazy(rb"[^\s\"'\\&;|<>]{1,256}")
 _VECTOR = Lazy(rb'"(?:\.\.\.)?, iov_len=\d+\}, \{iov_base="')
@@ -33,52 +33,14 @@ _REACH: Final = 65536
 """A note is forgotten after so many bytes."""
 
 
-def _starts() -> dict[bytes, str]:
-    out: dict[bytes, str] = {}
-    for row in FORMATS:
-        for start in row.starts:
-            if b"[" not in start and row.kind not in (
-                "crypt-hash",
-                "azure-client-secret",
-                "azure-storage-key",
-                "google-refresh-token",
-            ):
-                out.setdefault(re.sub(rb"\\(.)", rb"\1", start), row.kind)
-    return out
-
-
-KINDS = _starts()
-STARTS = sorted(KINDS, key=len, reverse=True)
-_ANY = b"|".join(re.escape(start) for start in STARTS)
-_CUTS = b"|".join(
-    re.escape(cut)
-    for cut in sorted({s[:n] for s in KINDS if len(s) > 2 for n in range(2, len(s))}, key=len, reverse=True)
-)
-_BEHEADED = b"|".join(re.escape(s[1:]) for s in STARTS if len(s) > 2)
-TAIL = Lazy(rb"(?<![A-Za-z0-9])(" + _ANY + rb")" + _TOKEN + rb"{0,400}\Z")
-_CUT = Lazy(rb"(?<![A-Za-z0-9])(?:" + _CUTS + rb")\Z")
-_NAME = rb"(?:passw(?:or)?d|passphrase|secret|token|api[_-]?key|access[_-]?key|bearer|basic)[a-z_]{0,12}(?:\\{0,3}[\"'])?[ \t]{0,2}[=: ][ \t]{0,2}(?:\\{0,3}[\"'])?"
-_NAME_TAIL = Lazy(rb"(?i)" + _NAME + rb"([^\s\"'\\]{0,200})\Z")
-_END = rb"\"(?:\.\.\.)?(?:, [0-9]| <)"
-_PATTERNS: Final = (
-    Pattern(rb"[^A-Za-z0-9](?:" + _ANY + rb")" + _TOKEN + rb"*" + _END, (b'"',), False, False),
-    Pattern(rb"[^A-Za-z0-9](?:" + _CUTS + rb")" + _END, (b'"',), False, False),
-    Pattern(
-        _NAME + rb"[^\s\"'\\]{0,200}" + _END,
-        (b"passw", b"secret", b"token", b"key", b"bearer", b"basic", b"passphrase"),
-        False,
-        True,
-    ),
-    Pattern(
-        rb"(?:" + _NAMES + rb")\([0-9]+, \"(?:" + _BEHEADED + rb")[A-Za-z0-9_\-]{8}", (b'"',), False, False
-    ),
-    Pattern(rb"PRIVATE KEY(?: BLOCK)?-----", (b"private key",), False, False),
-)
+TAIL = Lazy(rb"(?<![A-Za-z0-9])(" + tails.ANY + rb")" + tails.TOKEN + rb"{0,400}\Z")
+_CUT = Lazy(rb"(?<![A-Za-z0-9])(?:" + tails.CUTS + rb")\Z")
+_NAME_TAIL = Lazy(rb"(?i)" + tails.NAME + rb"([^\s\"'\\]{0,200})\Z")
 
 
 _FIRST: Final[dict[bytes, tuple[bytes, ...]]] = {
-    pair: tuple(sorted({s[:1] for s in KINDS if s[1:3] == pair}))
-    for pair in {s[1:3] for s in KINDS if len(s) > 2}
+    pair: tuple(sorted({s[:1] for s in tails.KINDS if s[1:3] == pair}))
+    for pair in {s[1:3] for s in tails.KINDS if len(s) > 2}
 }
 
 
@@ -93,7 +55,7 @@ class _Note(NamedTuple):
 
 def jumbled(body: bytes) -> bool:
     """Say whether a few characters mix cases or hold digits, as no word does."""
-    return (body != body.lower() and body != body.upper()) or sum(48 <= byte <= 57 for byte in body) > 1
+    return (body != body.lower() and body != body.upper()) or words.digits_in(body) > 1
 
 
 class Calls:
@@ -105,33 +67,20 @@ class Calls:
 
     def __init__(self, scanner: Scanner) -> None:
         self._scanner = scanner
-        self._plain = PlainEngine(_PATTERNS)
-        self._fast: Engine | None = None
         self._notes: dict[tuple[bytes, bytes, bytes], _Note] = {}
         self._offset = 0
 
-    def _hits(self, data: bytes) -> list[int]:
-        if self._fast is None:
-            if len(data) < SMALL:
-                return self._plain.scan(data)
-            self._fast = best_engine(_PATTERNS)
-        return self._fast.scan(data)
+    def spans(self, data: bytes, since: int, ends: list[int]) -> list[Span]:
+        """Return fragments at a call's end and what continues them, behind `since`.
 
-    def spans(self, data: bytes, since: int) -> list[Span]:
-        """Return fragments at a call's end and what continues them, behind `since`."""
+        Args:
+            data: context and complete lines.
+            since: where the new text begins.
+            ends: where the prefilter saw what may go on in another call, in order.
+        """
         found: list[Span] = []
         if b"iov_base" in data:
             found += self._vectors(data, since)
-        if (
-            not self._notes
-            and b"write" not in data
-            and b"read" not in data
-            and b"send" not in data
-            and b"recv" not in data
-        ):
-            self._offset += len(data) - since
-            return found
-        ends = [hit >> NUMBER_BITS for hit in self._hits(data) if hit >> NUMBER_BITS > since]
         if not ends and not self._notes:
             self._offset += len(data) - since
             return found
@@ -242,7 +191,7 @@ class Calls:
             row_start = tail.group(1)
             body = text[len(row_start) :]
             whole = any(s.named and s.incident and not s.partial for s in self._scanner.find(text))
-            kind = KINDS.get(row_start, "secret-key")
+            kind = tails.KINDS.get(row_start, "secret-key")
             # A long start is evidence enough; behind a short one a word may be just a word.
             telling = len(row_start) > 5 or not words.is_name(body)
             if len(row_start) < 4:

@@ -205,8 +205,8 @@ def _value(text: Text, pos: int, row: Command, lead: bytes) -> list[Span]:
     if row.kind == "password":
         if row.part == b"" and raw.isdigit() and row.programs[0] in (b"mongo",) and len(raw) < 6:
             return []
-        return make(data, start, end, words.PASSWORD, "cli", value.quoted)
-    return make(data, start, end, words.TOKEN, "cli", value.quoted, row.kind)
+        return make(text, start, end, words.PASSWORD, "cli", value.quoted)
+    return make(text, start, end, words.TOKEN, "cli", value.quoted, row.kind)
 
 
 # --- pipes and here-strings -----------------------------------------------------------------------------------------
@@ -250,7 +250,7 @@ def piped(text: Text, end: int) -> list[Span]:
         stop -= 2
         while stop > begin_at and data[stop - 1] == 0x5C:
             stop -= 1
-    return make(data, begin_at, stop, words.PASSWORD, "cli", value.quoted)
+    return make(text, begin_at, stop, words.PASSWORD, "cli", value.quoted)
 
 
 def here_string(text: Text, end: int) -> list[Span]:
@@ -270,4 +270,4 @@ def here_string(text: Text, end: int) -> list[Span]:
     raw = data[start : value.end]
     if b"chpasswd" in data[begin:end] and b":" in raw:
         start += raw.index(b":") + 1
-    return make(data, start, value.end, words.PASSWORD, "cli", value.quoted)
+    return make(text, start, value.end, words.PASSWORD, "cli", value.quoted)

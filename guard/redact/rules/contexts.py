@@ -44,6 +44,7 @@ _AUTH_VALUE = Lazy(rb"[A-Za-z0-9+/]{8,400}={0,2}")
 
 _WORDLIKE = Lazy(rb"[A-Za-z]+(?:[_\-. ][A-Za-z]+)*\Z")
 _PATHLIKE = Lazy(rb"(?:\.{0,2}|~|[A-Za-z]:|[a-z]{2,12}:/)[/\\][^\s]*\Z|[a-z][a-z0-9+.\-]{1,12}://")
+_DIGIT = Lazy(rb"[0-9]")
 _UUID = Lazy(rb"[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}\Z")
 _DIGEST = Lazy(
     rb"(?i)(?:(?:sha\d+|md5)[:-])?(?:[0-9a-f]{32}|[0-9a-f]{40}|[0-9a-f]{56}|[0-9a-f]{64}|[0-9a-f]{96}|[0-9a-f]{128})\Z|sha\d{3}-"
@@ -63,17 +64,8 @@ STRONG_STYLES: Final = frozenset(("env", "cli", "url", "dsn", "sql", "line"))
 
 def classes(value: bytes) -> int:
     """Count the character classes in a value: digits, lower, upper, anything else."""
-    digit = upper = lower = other = 0
-    for byte in value:
-        if 48 <= byte <= 57:
-            digit = 1
-        elif 97 <= byte <= 122:
-            lower = 1
-        elif 65 <= byte <= 90:
-            upper = 1
-        else:
-            other = 1
-    return digit + upper + lower + other
+    digit = words.digits_in(value) > 0
+    return digit + (value != value.upper()) + (value != value.lower()) + (not value.isalnum())
 
 
 def password_like(value: bytes, style: str, quoted: bool) -> bool:
@@ -113,7 +105,7 @@ def password_like(value: bytes, style: str, quoted: bool) -> bool:
             return False
         if _NUMBER.match(value):
             return value.isdigit() and len(value) >= 6 and style == "config"
-        if _IDENTIFIER.match(value) and not re.search(rb"[0-9]", value):
+        if _IDENTIFIER.match(value) and not _DIGIT.search(value):
             return False
         if value[-1:] in b":?*.!" and _WORDLIKE.match(value[:-1]):
             return False
@@ -123,19 +115,19 @@ def password_like(value: bytes, style: str, quoted: bool) -> bool:
             return False
         if _SYMBOL_WORDS.match(value) and words.jumble(value) < 0.4:
             return False
-        if _FORMATTED.search(value) or (value[:1] in b"$*&-+=|/<>!?~^%:" and not re.search(rb"[0-9]", value)):
+        if _FORMATTED.search(value) or (value[:1] in b"$*&-+=|/<>!?~^%:" and not _DIGIT.search(value)):
             return False
         return len(value) >= 4 and not re.match(rb"[A-Za-z_]+[0-9]?\Z", value)
     if style == "call":
         return len(value) >= 6 and kinds >= 3 and not _HOST.match(value) and not _WORDLIKE.match(value) and not _PATHLIKE.match(value) \
-            and not _FORMATTED.search(value) and not _IDENTIFIER.match(value) and bool(re.search(rb"[0-9]", value))  # fmt: skip
+            and not _FORMATTED.search(value) and not _IDENTIFIER.match(value) and bool(_DIGIT.search(value))  # fmt: skip
     if (
         _FORMATTED.search(value)
         or _DOTTED.match(value)
         or (_PATHLIKE.match(value) and value[:1] in b"/.~abcdefghijklmnopqrstuvwxyz")
     ):
         return False
-    if re.search(rb"(?i)passw|passphrase|secret_|token", value) and not re.search(rb"[0-9]", value):
+    if re.search(rb"(?i)passw|passphrase|secret_|token", value) and not _DIGIT.search(value):
         return False
     if value[-1:] in b":?" or (value[:1] in b"-" and _WORDLIKE.match(value.lstrip(b"-"))):
         return False
@@ -145,7 +137,7 @@ def password_like(value: bytes, style: str, quoted: bool) -> bool:
         return False
     if (value.islower() and _WORDLIKE.match(value)) or (value.isupper() and _WORDLIKE.match(value)):
         return style == "code" and value.isalpha() and len(value) >= 8 and words.wordiness(value) < 0.5
-    if not re.search(rb"[0-9]", value) and _WORDLIKE.match(value):
+    if not _DIGIT.search(value) and _WORDLIKE.match(value):
         # `CamelCase` and `Two-Words` are names of things; `hUnTeRxQ` is not.
         return words.wordiness(value) < 0.7 and value.isalpha()
     return not re.match(rb"[^A-Za-z0-9]*[A-Za-z]*[^A-Za-z0-9]*\Z", value) or (len(value) >= 8 and kinds >= 3)
@@ -160,8 +152,8 @@ def _phrase(value: bytes) -> bool:
         rb"(?i)\b(?:password|passphrase|enter|your|must|please|invalid|the|is|are|not|for|of|to|with|token|secret|key)\b",
         value,
     ):
-        return bool(re.search(rb"[0-9]", value)) and bool(re.search(rb"[!@#$%^&*]", value))
-    if re.search(rb"[0-9]", value):
+        return bool(_DIGIT.search(value)) and bool(re.search(rb"[!@#$%^&*]", value))
+    if _DIGIT.search(value):
         return True
     return len(parts) >= 3 and all(p.isalpha() and p.islower() for p in parts)
 
@@ -182,7 +174,7 @@ def token_like(value: bytes, strength: int, style: str, quoted: bool) -> bool:
         return False
     if _FORMATTED.search(value) or words.is_example(value):
         return False
-    has_digit = re.search(rb"[0-9]", value) is not None
+    has_digit = _DIGIT.search(value) is not None
     random = words.looks_random(value, 12)
     if strength == words.WEAK:
         if (
@@ -276,11 +268,11 @@ KIND_OF: Final = {
 
 
 def make(
-    data: bytes, start: int, end: int, strength: int, style: str, quoted: bool, kind: str = ""
+    text: Text, start: int, end: int, strength: int, style: str, quoted: bool, kind: str = ""
 ) -> list[Span]:
-    """Judge the bytes from `start` to `end` and return the span, or nothing."""
-    raw = data[start:end]
-    if not raw:
+    """Judge the bytes from `start` to `end` and return the span, or nothing; nothing too for a key found already."""
+    raw = text.data[start:end]
+    if not raw or text.known(start, end):
         return []
     value = values.canonical(raw)
     if not judge(value, strength, style, quoted):
@@ -368,7 +360,7 @@ def assign(text: Text, end: int) -> list[Span]:
     if value is None or value.end == value.start:
         return []
     if value.quoted:
-        return make(data, value.start, value.end, strength, "code", True, _kind_of(name, strength))
+        return make(text, value.start, value.end, strength, "code", True, _kind_of(name, strength))
     if data[value.end : value.end + 1] in b"([{" and data[value.end : value.end + 1]:
         return []
     if quoted_name and _NUMBER.match(data[value.start : value.end]):
@@ -377,7 +369,7 @@ def assign(text: Text, end: int) -> list[Span]:
         data[value.start : value.end], 12
     ):
         return []
-    return make(data, value.start, value.end, strength, "config", False, _kind_of(name, strength))
+    return make(text, value.start, value.end, strength, "config", False, _kind_of(name, strength))
 
 
 def _kind_of(name: bytes, strength: int) -> str:
@@ -413,14 +405,14 @@ def _shell_assignment(
     if before in (b"?", b"&") or data[max(0, name_start - 5) : name_start] == b"&amp;" or before == b"#":
         value = values.read(data, pos, limit, "url")
         return (
-            make(data, value.start, value.end, strength, "url", False, _kind_of(name, strength))
+            make(text, value.start, value.end, strength, "url", False, _kind_of(name, strength))
             if value
             else []
         )
     if before == b";" or _dsn_around(data, name_start):
         value = values.read(data, pos, limit, "dsn")
         return (
-            make(data, value.start, value.end, strength, "dsn", value.quoted, _kind_of(name, strength))
+            make(text, value.start, value.end, strength, "dsn", value.quoted, _kind_of(name, strength))
             if value
             else []
         )
@@ -457,11 +449,11 @@ def _shell_assignment(
                 and b"def " not in data[start_of_line:name_start]
                 else "code"
             )
-        return make(data, value.start, value.end, strength, style, True, _kind_of(name, strength))
+        return make(text, value.start, value.end, strength, style, True, _kind_of(name, strength))
     if follow in b"([{" and follow:
         return []
     if upper or prefix in (b"export", b"set", b"env", b"declare -x"):
-        return make(data, value.start, value.end, strength, "env", False, _kind_of(name, strength))
+        return make(text, value.start, value.end, strength, "env", False, _kind_of(name, strength))
     # lower-case, no blanks: ini, a key=value log or option, or a keyword argument of a program
     end = value.end
     while end > value.start and data[end - 1] in b",)];}":
@@ -475,7 +467,7 @@ def _shell_assignment(
         comma = raw.find(b",")
         if comma > 0 and style_of_value != "line":
             end = value.start + comma
-        return make(data, value.start, end, strength, "config", False, _kind_of(name, strength))
+        return make(text, value.start, end, strength, "config", False, _kind_of(name, strength))
     code_line = follow == b"\n" or not follow or follow in b" \t\r"
     style = (
         "line"
@@ -485,7 +477,7 @@ def _shell_assignment(
         and not _identifier_value(raw, name)
         else "config"
     )
-    return make(data, value.start, end, strength, style, False, _kind_of(name, strength))
+    return make(text, value.start, end, strength, style, False, _kind_of(name, strength))
 
 
 def _identifier_value(raw: bytes, name: bytes) -> bool:
@@ -527,7 +519,7 @@ def _element(text: Text, end: int, head: bytes) -> list[Span]:
     value = values._BARE["xml"].match(text.data, end, min(end + 512, line_end))
     if value is None or text.data[value.end() : value.end() + 2] not in (b"</", b"<\\"):
         return []
-    return make(text.data, end, value.end(), strength, "code", True, _kind_of(name, strength))
+    return make(text, end, value.end(), strength, "code", True, _kind_of(name, strength))
 
 
 def _list(text: Text, pos: int, limit: int, strength: int) -> list[Span]:
@@ -539,7 +531,7 @@ def _list(text: Text, pos: int, limit: int, strength: int) -> list[Span]:
         value = values.read_quoted(text.data, pos, limit)
         if value is None or not value.closed:
             break
-        spans += make(text.data, value.start, value.end, strength, "code", True)
+        spans += make(text, value.start, value.end, strength, "code", True)
         pos = value.end
         while pos < limit and text.data[pos] in b"\\":
             pos += 1
@@ -605,7 +597,7 @@ def flag(text: Text, end: int) -> list[Span]:
         else "config"
     )
     return make(
-        data,
+        text,
         value.start,
         value.start + len(raw),
         strength if strength > words.WEAK else words.WEAK,
@@ -638,7 +630,7 @@ def setter(text: Text, end: int) -> list[Span]:
         return []
     style = "code" if macro else "env" if value.quoted or named.group(1).isupper() else "config"
     return make(
-        data, value.start, value.end, strength, style, value.quoted, _kind_of(named.group(1), strength)
+        text, value.start, value.end, strength, style, value.quoted, _kind_of(named.group(1), strength)
     )
 
 
@@ -678,7 +670,7 @@ def called(text: Text, end: int) -> list[Span]:
     if before.endswith(b"[") and name.lower() in (b"authorization",):
         return _bearer_value(text, value.start, value.end)
     return make(
-        data, value.start, value.end, strength, "env" if setting else "call", True, _kind_of(name, strength)
+        text, value.start, value.end, strength, "env" if setting else "call", True, _kind_of(name, strength)
     )
 
 
@@ -703,7 +695,7 @@ def pair(text: Text, end: int) -> list[Span]:
     if strength == 0:
         return []
     style = "env" if name.isupper() else "code" if value.quoted else "config"
-    return make(data, value.start, value.end, strength, style, value.quoted, _kind_of(name, strength))
+    return make(text, value.start, value.end, strength, style, value.quoted, _kind_of(name, strength))
 
 
 _PAIR_NAME = Lazy(
@@ -825,7 +817,7 @@ def cookie(text: Text, end: int) -> list[Span]:
             re.search(rb"sess|sid|token|auth|jwt|csrf|xsrf|login|remember|user|secure|key", name) is not None
         )
         if (
-            session and (re.search(rb"[0-9]", value) or len(value) >= 16) and not words.is_expression(value)
+            session and (_DIGIT.search(value) or len(value) >= 16) and not words.is_expression(value)
         ) or words.looks_random(value, 16):
             spans.append(Span(match.start(2), match.end(2), "cookie", False, False, False, value))
     return spans
@@ -943,7 +935,7 @@ def jdbc_thin(text: Text, end: int) -> list[Span]:
     found = _THIN.match(data, end, min(end + 160, text.line(end)[1]))
     if found is None or words.is_placeholder(found.group()):
         return []
-    return make(data, found.start(), found.end(), words.PASSWORD, "url", False, "url-password")
+    return make(text, found.start(), found.end(), words.PASSWORD, "url", False, "url-password")
 
 
 # --- statements --------------------------------------------------------------------------------------------------
@@ -962,10 +954,12 @@ def statement(text: Text, end: int) -> list[Span]:
     shouted = re.search(rb"IDENTIFIED|PASSWORD|PLUGIN|PRAGMA", data[max(0, start - 100) : start]) is not None
     if not shouted and (
         data[end - 1 : end] != b"'"
-        or not re.search(rb"(?i)user|role|login|set |grant|alter|create|pragma", data[max(0, start - 200) : start])
+        or not re.search(
+            rb"(?i)user|role|login|set |grant|alter|create|pragma", data[max(0, start - 200) : start]
+        )
     ):
         return []
-    return make(data, value.start, value.end, words.PASSWORD, "sql", True, "password")
+    return make(text, value.start, value.end, words.PASSWORD, "sql", True, "password")
 
 
 def netrc(text: Text, end: int) -> list[Span]:
@@ -980,7 +974,7 @@ def netrc(text: Text, end: int) -> list[Span]:
     value = values.read(data, pos, line_end, "shell")
     if value is None:
         return []
-    return make(data, value.start, value.end, words.PASSWORD, "line", value.quoted, "password")
+    return make(text, value.start, value.end, words.PASSWORD, "line", value.quoted, "password")
 
 
 _NETRC = Lazy(
@@ -1015,7 +1009,7 @@ def pgpass(text: Text, end: int) -> list[Span]:
         return []
     if raw.isdigit() and len(raw) < 6:
         return []
-    return make(data, value.start, value.end, words.PASSWORD, "line", False, "password")
+    return make(text, value.start, value.end, words.PASSWORD, "line", False, "password")
 
 
 def docker_auth(text: Text, end: int) -> list[Span]:
@@ -1063,10 +1057,14 @@ def prefixed(text: Text, end: int) -> list[Span]:
         return []
     name = head.group()[::-1].lower()
     value = body.group()
-    if re.match(rb"(?:sha|md)\d|integrity|h\d|v\d", name) or (data[start - 1 : start] == b"-" and (b"_" in name or len(name) > 12 or len(value) < 32)):
+    if re.match(rb"(?:sha|md)\d|integrity|h\d|v\d", name) or (
+        data[start - 1 : start] == b"-" and (b"_" in name or len(name) > 12 or len(value) < 32)
+    ):
         return []
-    digits = sum(48 <= b <= 57 for b in value)
-    if not (digits >= 2 and value != value.lower() and value != value.upper() and words.jumble(value) >= 0.36):
+    digits = words.digits_in(value)
+    if not (
+        digits >= 2 and value != value.lower() and value != value.upper() and words.jumble(value) >= 0.36
+    ):
         return []
     if words.wordiness(value) > 0.55 or words.is_example(value):
         return []
