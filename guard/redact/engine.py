@@ -183,7 +183,7 @@ def _store(path: str, database: bytes) -> None:
         with os.fdopen(handle, "wb") as file:
             file.write(database)
         os.replace(temporary, path)
-        # Each version of the rules leaves a megabyte behind; a node needs the last few (machines share a home).
+        # Each version of the rules leaves a megabyte behind; a shared home needs the last few.
         old = sorted(
             (p for p in os.scandir(folder) if p.name.endswith(".hsdb")), key=lambda p: p.stat().st_mtime
         )

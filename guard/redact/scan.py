@@ -136,7 +136,7 @@ def _whole_address(data: bytes, start: int, end: int) -> tuple[int, bytes]:
 
 
 def _dense(value: bytes) -> bool:
-    return len(value) < 20 or words.entropy(value) >= 2.8
+    return len(value) < 20 or len(set(value)) >= 14 or words.entropy(value) >= 2.8
 
 
 # --- decoding handlers ----------------------------------------------------------------------------------------------
@@ -237,10 +237,11 @@ class Scanner:
     def _run(self, text: Text, hits: list[int], since: int, depth: int, spans: list[Span]) -> None:
         """Let the handlers confirm hits, in order; what stands in a span already confirmed is passed over."""
         handlers = self._handlers
+        known = text.has_known
         covered = -1
         for count, hit in enumerate(hits):
             end = hit >> NUMBER_BITS
-            if end <= since or end <= covered:
+            if end <= since or end <= covered or (known and text.known(end - 1, end)):
                 continue
             if count & 0xF == 0xF and time.thread_time() > self._deadline:
                 spans += self._withhold(text, hits, count)

@@ -31,6 +31,11 @@ class Text:
         self._known_starts = [span.start for span in spans]
         self._known_ends = [span.end for span in spans]
 
+    @property
+    def has_known(self) -> bool:
+        """Whether any span was remembered."""
+        return bool(self._known_starts)
+
     def known(self, start: int, end: int) -> bool:
         """Say whether a remembered span holds all bytes from `start` to `end`."""
         at = bisect_right(self._known_starts, start) - 1

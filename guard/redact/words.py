@@ -310,7 +310,15 @@ _EXAMPLE = Lazy(
 
 def is_example(body: bytes) -> bool:
     """Say whether a key of a known format is documentation: a counting row, or EXAMPLE as a word or at the end."""
-    return is_sequence(body) or _EXAMPLE.search(body) is not None
+    if is_sequence(body):
+        return True
+    low = body.lower()
+    return any(word in low for word in _EXAMPLE_WORDS) and _EXAMPLE.search(body) is not None
+
+
+_EXAMPLE_WORDS: Final = (
+    b"example", b"your", b"placeholder", b"changeme", b"dummy", b"redacted", b"fake", b"insert", b"replace", b"xxxxx",
+)  # fmt: skip
 
 
 _VOWEL_RUN = Lazy(rb"[a-z]{3,}|[A-Z]{4,}|[A-Z][a-z]{2,}")
@@ -376,8 +384,7 @@ def looks_random(value: bytes, least: int = 16) -> bool:
         return False
     if not has_digit and len(value) < 20:
         return False
-    bits = entropy(value)
-    if bits < (2.6 if len(value) < 24 else 3.0):
+    if len(set(value)) < 16 and entropy(value) < (2.6 if len(value) < 24 else 3.0):
         return False
     if is_sequence(value) or _SNAKE.match(value):
         return False

@@ -502,7 +502,10 @@ _DSN_BEFORE = Lazy(
 
 def _dsn_around(data: bytes, pos: int) -> bool:
     """Say whether a connection string (`Server=…;Uid=…;`) leads up to `pos`."""
-    return b";" in data[max(0, pos - 3) : pos] or _DSN_BEFORE.search(data, max(0, pos - 200), pos) is not None
+    low = max(0, pos - 200)
+    if data.rfind(b";", low, pos) < 0:
+        return False
+    return b";" in data[max(0, pos - 3) : pos] or _DSN_BEFORE.search(data, low, pos) is not None
 
 
 def _element(text: Text, end: int, head: bytes) -> list[Span]:
