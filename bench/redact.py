@@ -27,7 +27,13 @@ from guard.redact import samples
 from guard.redact.rules.formats import FORMATS
 
 TARGETS = {"strace": 150.0, "syslog": 150.0, "history": 60.0, "jsonl": 40.0, "dense": 5.0, "terminal": 25.0}
-COMMANDS = ("ls -laR /usr/lib/python3", "find /etc -name '*.conf' -exec cat {} +", "perl -e 'use CPAN'", "git --version", f"{sys.executable} -c 'import json, ssl'")
+COMMANDS = (
+    "ls -laR /usr/lib/python3",
+    "find /etc -name '*.conf' -exec cat {} +",
+    "perl -e 'use CPAN'",
+    "git --version",
+    f"{sys.executable} -c 'import json, ssl'",
+)
 WORDS = (
     "ls -la", "cd ~/project", "git status", 'git commit -m "fix the parser"', "make -j8", "python train.py --lr 0.01 --epochs {n}", "sbatch job_{n}.sh", "squeue -u bob",
     "ssh node{n}", "vim src/main{n}.c", "grep -rn foo src | head -{n}", "docker run --rm -it ubuntu:22.04 bash", "pip install numpy==1.2{n}", "export PATH=$PATH:/opt/bin",
@@ -51,15 +57,39 @@ def traces(rng: random.Random) -> Iterator[str]:
     lines: list[str] = []
     with tempfile.NamedTemporaryFile("r", errors="replace") as file:
         for command in COMMANDS if shutil.which("strace") else ():
-            subprocess.run(["strace", "-f", "-ttt", "-T", "-s", "256", "-o", file.name, "sh", "-c", f"{command} >/dev/null 2>&1"], check=False, capture_output=True, timeout=120)
+            subprocess.run(
+                [
+                    "strace",
+                    "-f",
+                    "-ttt",
+                    "-T",
+                    "-s",
+                    "256",
+                    "-o",
+                    file.name,
+                    "sh",
+                    "-c",
+                    f"{command} >/dev/null 2>&1",
+                ],
+                check=False,
+                capture_output=True,
+                timeout=120,
+            )
             lines += open(file.name, errors="replace").read().splitlines()
     if len(lines) < 1000:
-        lines = [f'9 17000000{n}.1 openat(AT_FDCWD, "/usr/lib/x{n}.so", O_RDONLY|O_CLOEXEC) = 3 <0.000012>' for n in range(5000)]
+        lines = [
+            f'9 17000000{n}.1 openat(AT_FDCWD, "/usr/lib/x{n}.so", O_RDONLY|O_CLOEXEC) = 3 <0.000012>'
+            for n in range(5000)
+        ]
     count = 0
     while True:
         for line in lines:
             count += 1
-            yield line if count % 2000 else f'{count} 1700000000.1 write(3, "x {key(rng)}\\n", 99) = 99 <0.000010>'
+            yield (
+                line
+                if count % 2000
+                else f'{count} 1700000000.1 write(3, "x {key(rng)}\\n", 99) = 99 <0.000010>'
+            )
 
 
 def files(folder: str, size: int) -> dict[str, tuple[str, list[str]]]:
@@ -106,12 +136,29 @@ def files(folder: str, size: int) -> dict[str, tuple[str, list[str]]]:
                         text = open(os.path.join(place, name), errors="replace").read()
                         for start in range(0, len(text), 8000):
                             secret = key(rng) if rng.random() < 0.02 else ""
-                            yield json.dumps({"type": "tool_result", "content": [{"type": "text", "text": text[start : start + 8000] + (f"\nexport A={secret}\n" if secret else "")}]}), secret
+                            yield (
+                                json.dumps(
+                                    {
+                                        "type": "tool_result",
+                                        "content": [
+                                            {
+                                                "type": "text",
+                                                "text": text[start : start + 8000]
+                                                + (f"\nexport A={secret}\n" if secret else ""),
+                                            }
+                                        ],
+                                    }
+                                ),
+                                secret,
+                            )
 
     def terminal() -> Iterator[tuple[str, str]]:
         while True:
             n = rng.randrange(9999)
-            yield f"\x1b[0m\x1b[01;34mdir{n}\x1b[0m  \x1b[01;32mrun{n}.sh\x1b[0m  file{n}.txt  \x1b[31mword\x1b[0m and text {n}\r", ""
+            yield (
+                f"\x1b[0m\x1b[01;34mdir{n}\x1b[0m  \x1b[01;32mrun{n}.sh\x1b[0m  file{n}.txt  \x1b[31mword\x1b[0m and text {n}\r",
+                "",
+            )
 
     write("strace", size, strace)
     write("syslog", size / 4, plain(LINES, "Nov 30 12:00:00 host1 ", 5000))
@@ -122,24 +169,26 @@ def files(folder: str, size: int) -> dict[str, tuple[str, list[str]]]:
     return made
 
 
-def run(command: list[str], source: str | None = None, out: str | None = None) -> tuple[float, float, int]:
-    """Run a program; return wall seconds, processor seconds and peak memory in KB (VmHWM: rusage starts at the parent's)."""
+def run(
+    command: list[str], source: str | None = None, out: str | None = None
+) -> tuple[float, float, int, int]:
+    """Run a program; return wall and processor seconds, peak KB (VmHWM: rusage starts at the parent's), exit code."""
     start = time.monotonic()
     with open(source or os.devnull, "rb") as stdin, open(out or os.devnull, "wb") as stdout:
         process = subprocess.Popen(command, stdin=stdin, stdout=stdout, stderr=subprocess.DEVNULL)
         peak = 0
         while True:
-            pid, _status, usage = os.wait4(process.pid, os.WNOHANG)
+            pid, status, usage = os.wait4(process.pid, os.WNOHANG)
             if pid:
                 break
             try:
-                with open(f"/proc/{process.pid}/status") as status:
-                    peak = max([peak, *(int(line.split()[1]) for line in status if line.startswith("VmHWM"))])
+                with open(f"/proc/{process.pid}/status") as facts:
+                    peak = max([peak, *(int(line.split()[1]) for line in facts if line.startswith("VmHWM"))])
             except OSError:
                 pass
             time.sleep(0.01)
         process.returncode = 0
-    return time.monotonic() - start, usage.ru_utime + usage.ru_stime, peak
+    return time.monotonic() - start, usage.ru_utime + usage.ru_stime, peak, os.waitstatus_to_exitcode(status)
 
 
 def main() -> None:
@@ -149,7 +198,9 @@ def main() -> None:
     parser.add_argument("--peers", default="", help="folder with the peers' programs")
     parser.add_argument("--only", default="", help="corpora, comma-separated")
     parser.add_argument("--json", default="", help="also write the figures here")
-    parser.add_argument("--peer-size", type=int, default=4, help="MB that detect-secrets gets: it is a hundred times slower")
+    parser.add_argument(
+        "--peer-size", type=int, default=4, help="MB that detect-secrets gets: it is a hundred times slower"
+    )
     options = parser.parse_args()
     rows = []
     path = os.pathsep.join(filter(None, [options.peers, os.environ.get("PATH", "")]))
@@ -165,14 +216,48 @@ def main() -> None:
             with open(corpus, "rb") as source, open(small, "wb") as target:
                 target.write(source.read(options.peer_size * 1_000_000))
             programs: list[tuple[str, list[str], str | None, str | None, float]] = [
-                ("guard", [sys.executable, "-m", "guard.redact", "--no-service"], corpus, os.path.join(folder, "out"), megabytes),
+                (
+                    "guard",
+                    [sys.executable, "-m", "guard.redact", "--no-service"],
+                    corpus,
+                    os.path.join(folder, "out"),
+                    megabytes,
+                ),
                 ("gzip -1", ["gzip", "-1", "-c"], corpus, os.path.join(folder, "gz"), megabytes),
             ]
             for peer, command, size in (
-                ("gitleaks", ["gitleaks", "dir", corpus, "-r", report, "--exit-code", "0", "--no-banner"], megabytes),
-                ("betterleaks", ["betterleaks", "dir", corpus, "-r", report, "--exit-code", "0", "--no-banner", "--validation=false"], megabytes),
-                ("kingfisher", ["kingfisher", "scan", corpus, "--no-update-check", "--no-validate", "--max-file-size", "0", "-o", report, "--format", "json"], megabytes),
-                ("detect-secrets", ["detect-secrets", "scan", "--all-files", small], os.path.getsize(small) / 1e6),
+                (
+                    "gitleaks",
+                    ["gitleaks", "dir", corpus, "-r", report + ".json", "--exit-code", "0", "--no-banner"],
+                    megabytes,
+                ),
+                (
+                    "betterleaks",
+                    ["betterleaks", corpus, "-o", report + ".jsonl", "--no-banner", "--silent"],
+                    megabytes,
+                ),
+                (
+                    "kingfisher",
+                    [
+                        "kingfisher",
+                        "scan",
+                        corpus,
+                        "--no-update-check",
+                        "--no-validate",
+                        "--max-file-size",
+                        "0",
+                        "-o",
+                        report + ".kf",
+                        "--format",
+                        "json",
+                    ],
+                    megabytes,
+                ),
+                (
+                    "detect-secrets",
+                    ["detect-secrets", "scan", "--all-files", small],
+                    os.path.getsize(small) / 1e6,
+                ),
             ):
                 found = shutil.which(command[0], path=path)
                 if found:
@@ -180,18 +265,36 @@ def main() -> None:
                 else:
                     sys.stderr.write(f"{peer}: not found, left out\n")
             for peer, command, source_path, out, size in programs:
-                wall, cpu, peak = run(command, source_path, out)
+                wall, cpu, peak, code = run(command, source_path, out)
+                if code not in (0, 1, 200, 205):
+                    sys.stderr.write(f"{peer}: ended with {code}, not counted\n")
+                    continue
                 recall = ""
                 if peer == "guard" and planted:
                     text = open(os.path.join(folder, "out"), "rb").read()
                     gone = sum(secret[-12:].encode() not in text for secret in planted)
                     recall = f"{100 * gone / len(planted):.1f}"
-                rows.append({"corpus": name, "program": peer, "mb": round(size, 1), "mb_per_s": round(size / wall, 1), "mb_per_cpu_s": round(size / max(cpu, 1e-3), 1), "peak_mb": round(peak / 1000), "recall": recall})
-                print(f"{name:9} {peer:15} {size:7.1f} MB {size / wall:8.1f} MB/s {size / max(cpu, 1e-3):8.1f} MB/cpu-s {peak / 1000:6.0f} MB peak {recall}", flush=True)
+                rows.append(
+                    {
+                        "corpus": name,
+                        "program": peer,
+                        "mb": round(size, 1),
+                        "mb_per_s": round(size / wall, 1),
+                        "mb_per_cpu_s": round(size / max(cpu, 1e-3), 1),
+                        "peak_mb": round(peak / 1000),
+                        "recall": recall,
+                    }
+                )
+                print(
+                    f"{name:9} {peer:15} {size:7.1f} MB {size / wall:8.1f} MB/s {size / max(cpu, 1e-3):8.1f} MB/cpu-s {peak / 1000:6.0f} MB peak {recall}",
+                    flush=True,
+                )
     if options.json:
         with open(options.json, "w", encoding="utf-8") as file:
             json.dump(rows, file, indent=1)
-    slow = [row for row in rows if row["program"] == "guard" and row["mb_per_cpu_s"] < TARGETS[str(row["corpus"])]]
+    slow = [
+        row for row in rows if row["program"] == "guard" and row["mb_per_cpu_s"] < TARGETS[str(row["corpus"])]
+    ]
     for row in slow:
         print(f"below its target of {TARGETS[str(row['corpus'])]:.0f} MB/s: {row['corpus']}")
 

@@ -182,6 +182,8 @@ class Scanner:
             patterns.append(pattern)
             self._handlers.append(handler)
         self.patterns: Sequence[Pattern] = tuple(patterns)
+        self._wraps = len(patterns) - len(tails.TERMINAL)
+        self._tails = self._wraps - len(tails.STRACE)
         self._given = engine
         self._fast: Engine | None = engine
         self._plain = PlainEngine(self.patterns)
@@ -227,11 +229,13 @@ class Scanner:
             self._deadline = time.thread_time() + BUDGET * (0.15 + len(text.data) / (1 << 20))
         # First the keys with a format of their own: what a name points at is often one, and then needs no judging.
         own = [hit for hit in hits if hit & _NUMBER < self._formats]
+        others = [hit for hit in hits if self._formats <= hit & _NUMBER < self._tails]
+        if depth == 0 and len(own) + len(others) < len(hits):
+            self.calls = [hit >> NUMBER_BITS for hit in hits if self._tails <= hit & _NUMBER < self._wraps]
+            self.wraps = [hit >> NUMBER_BITS for hit in hits if self._wraps <= hit & _NUMBER]
         self._run(text, own, since, depth, spans)
         text.note(spans)
-        if len(own) < len(hits):
-            others = [hit for hit in hits if hit & _NUMBER >= self._formats] if own else hits
-            self._run(text, others, since, depth, spans)
+        self._run(text, others, since, depth, spans)
         return spans
 
     def _run(self, text: Text, hits: list[int], since: int, depth: int, spans: list[Span]) -> None:
@@ -355,22 +359,17 @@ def _rows(scanner: Scanner) -> list[tuple[Pattern, Handler]]:
             )
         )
 
-    def may_go_on_in_a_call(text: Text, end: int, depth: int) -> list[Span]:
-        if depth == 0:
-            scanner.calls.append(end)
-        return []
-
-    def may_be_wrapped(text: Text, end: int, depth: int) -> list[Span]:
-        if depth == 0:
-            scanner.wraps.append(end)
-        return []
-
-    rows += [(pattern, may_go_on_in_a_call) for pattern in tails.STRACE]
-    rows += [(pattern, may_be_wrapped) for pattern in tails.TERMINAL]
-    return rows + decoding
+    # Last, where the scanner expects them: these ask no handler, their ends are the carriers' to judge.
+    rows += decoding
+    rows += [(pattern, _nothing) for pattern in (*tails.STRACE, *tails.TERMINAL)]
+    return rows
 
 
 _ATOM = Lazy(rb"(?:\[(?:\\.|[^\]\\])*\]|\\.|[^\[\]{}\\])(?:\{(\d+)\})?")
+
+
+def _nothing(text: Text, end: int, depth: int) -> list[Span]:
+    return []
 
 
 def _width(pattern: bytes) -> int:
@@ -574,6 +573,7 @@ def _decoding_rows(scanner: Scanner) -> tuple[list[tuple[Pattern, Handler]], Han
     dense = sorted(
         {start for row in FORMATS if b"/" in row.cls and b"[" not in row.starts[0] for start in row.starts}
     )
+    forms.append(rb"00[A-Za-z0-9]{13}%21")
     forms.append(rb"(?:" + b"|".join(dense) + rb")[A-Za-z0-9]{0,24}%(?:2[bf]|3d)")
     rows.append(
         (

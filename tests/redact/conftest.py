@@ -45,8 +45,14 @@ CARRIERS: dict[str, Carry] = {
 
 ENCODED: dict[str, tuple[Carry, float]] = {
     "unicode escapes": (lambda k: ("x " + "".join(f"\\u{ord(c):04x}" for c in k) + "\n").encode(), 6),
-    "hex escapes": (lambda k: ('write(1, "' + "".join(f"\\x{ord(c):02x}" for c in k) + '", 9) = 9\n').encode(), 4),
-    "octal escapes": (lambda k: ('write(1, "' + "".join(f"\\{ord(c):03o}" for c in k) + '", 9) = 9\n').encode(), 4),
+    "hex escapes": (
+        lambda k: ('write(1, "' + "".join(f"\\x{ord(c):02x}" for c in k) + '", 9) = 9\n').encode(),
+        4,
+    ),
+    "octal escapes": (
+        lambda k: ('write(1, "' + "".join(f"\\{ord(c):03o}" for c in k) + '", 9) = 9\n').encode(),
+        4,
+    ),
     "percent": (lambda k: ("GET /x?y=" + "".join(f"%{ord(c):02X}" for c in k) + " HTTP/1.1\n").encode(), 3),
     "hex": (lambda k: f"x {k.encode().hex()}\n".encode(), 2),
     "base64": (lambda k: f"x {base64.b64encode(k.encode()).decode()}\n".encode(), 4 / 3),

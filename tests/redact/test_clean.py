@@ -42,7 +42,11 @@ def library():
 def test_python_sources_in_agents_transcripts(library, scanner):
     lines = library.split(b"\n")
     text = b"".join(
-        json.dumps({"type": "tool_result", "content": b"\n".join(lines[i : i + 200]).decode("utf-8", "replace")}).encode() + b"\n" for i in range(0, len(lines), 200)
+        json.dumps(
+            {"type": "tool_result", "content": b"\n".join(lines[i : i + 200]).decode("utf-8", "replace")}
+        ).encode()
+        + b"\n"
+        for i in range(0, len(lines), 200)
     )
     redactions, incidents = rates(text, scanner)
     assert redactions <= 3

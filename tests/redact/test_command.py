@@ -9,7 +9,13 @@ import pytest
 
 
 def run(*arguments, text=b"", **more):
-    return subprocess.run([sys.executable, "-m", "guard.redact", "--no-service", *arguments], input=text, capture_output=True, check=False, **more)
+    return subprocess.run(
+        [sys.executable, "-m", "guard.redact", "--no-service", *arguments],
+        input=text,
+        capture_output=True,
+        check=False,
+        **more,
+    )
 
 
 def test_the_filter_gives_the_redacted_text_and_zero(key):
@@ -26,7 +32,10 @@ def test_check_tells_by_its_code_and_writes_nothing(text, code):
     assert (done.returncode, done.stdout) == (code, b"")
 
 
-@pytest.mark.parametrize("arguments", [("--wrong",), ("--format", "x"), ("-o",), ("--in-place",), ("--baseline",), ("-o", "x", "a", "b")])
+@pytest.mark.parametrize(
+    "arguments",
+    [("--wrong",), ("--format", "x"), ("-o",), ("--in-place",), ("--baseline",), ("-o", "x", "a", "b")],
+)
 def test_a_wrong_command_line_ends_with_two(arguments):
     done = run(*arguments)
     assert done.returncode == 2
@@ -38,7 +47,11 @@ def test_a_missing_file_ends_with_three():
 
 
 def test_a_line_comes_through_before_the_end(key):
-    with subprocess.Popen([sys.executable, "-u", "-m", "guard.redact", "--no-service"], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+    with subprocess.Popen(
+        [sys.executable, "-u", "-m", "guard.redact", "--no-service"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    ) as process:
         process.stdin.write(f"{key}\n".encode())
         process.stdin.flush()
         assert process.stdout.readline().startswith(b"[REDACTED:github-token:")
@@ -50,7 +63,10 @@ def test_the_report_has_every_field_and_no_value(tmp_path, key):
     text = f"one\nexport A_TOKEN={key}\nmysql -pXk7wQ2pLz9 db\n".encode()
     assert run("--report", str(path), text=text).returncode == 0
     rows = [json.loads(line) for line in path.read_text().splitlines()]
-    assert [(r["kind"], r["incident"], r["line"], r["offset"], r["length"]) for r in rows] == [("github-token", True, 2, 19, 40), ("password", True, 3, 68, 10)]
+    assert [(r["kind"], r["incident"], r["line"], r["offset"], r["length"]) for r in rows] == [
+        ("github-token", True, 2, 19, 40),
+        ("password", True, 3, 68, 10),
+    ]
     assert len(rows[0]["fingerprint"]) == 64
     assert rows[0]["key_id"].startswith("local-")
     assert rows[1]["fingerprint"] is None
@@ -90,7 +106,12 @@ def test_files_come_out_in_order(tmp_path, key):
 def test_a_reader_that_goes_away_is_no_crash(tmp_path):
     path = tmp_path / "big"
     path.write_bytes(b"line\n" * 500_000)
-    done = subprocess.run(f"{sys.executable} -m guard.redact --no-service {path} | head -1", shell=True, capture_output=True, check=False)
+    done = subprocess.run(
+        f"{sys.executable} -m guard.redact --no-service {path} | head -1",
+        shell=True,
+        capture_output=True,
+        check=False,
+    )
     assert done.stdout == b"line\n"
     assert done.stderr == b""
 
@@ -111,5 +132,7 @@ def test_a_cold_call_on_one_line_is_quick():
 
 def test_the_filter_path_loads_no_second_opinion(key):
     program = f"import sys, guard.redact.command as c; c.main(['--no-service', '-o', '/dev/null']); sys.stderr.write(str([m for m in sys.modules if 'detect_secrets' in m or m == 'requests']))"
-    done = subprocess.run([sys.executable, "-c", program], input=key.encode(), capture_output=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", program], input=key.encode(), capture_output=True, check=True
+    )
     assert done.stderr == b"[]"

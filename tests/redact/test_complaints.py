@@ -22,7 +22,10 @@ def test_detect_secrets_858_the_whole_key_goes_and_two_keys_are_two(scanner, rng
 
 def test_gitleaks_1036_trufflehog_2093_a_bearer_token_goes(redact, rng):
     token = samples.fill("<b62:40>", rng)[0]
-    assert redact(f'curl -H "Authorization: Bearer {token}" h\n'.encode()) == b'curl -H "Authorization: Bearer [REDACTED:bearer-token]" h\n'
+    assert (
+        redact(f'curl -H "Authorization: Bearer {token}" h\n'.encode())
+        == b'curl -H "Authorization: Bearer [REDACTED:bearer-token]" h\n'
+    )
 
 
 @pytest.mark.parametrize("newline", ["\n", "\\n", " ", ""])
@@ -71,7 +74,10 @@ def test_atuin_3057_a_path_is_not_a_slack_token(redact):
 
 def test_paperclip_11037_a_backslash_is_not_eaten(redact, key):
     line = json.dumps({"a": f'C:\\temp\\{key}\\x "quoted \\" {key}" \\\\ end'}) + "\n"
-    assert json.loads(redact(line.encode()))["a"] == 'C:\\temp\\[REDACTED:github-token]\\x "quoted \\" [REDACTED:github-token]" \\\\ end'
+    assert (
+        json.loads(redact(line.encode()))["a"]
+        == 'C:\\temp\\[REDACTED:github-token]\\x "quoted \\" [REDACTED:github-token]" \\\\ end'
+    )
 
 
 def test_hermes_69196_what_follows_an_escaped_quote_goes_too(redact):
@@ -101,7 +107,10 @@ def test_hermes_57735_an_ordinary_command_is_recorded_as_it_was():
 
 
 def test_azure_cli_28839_a_key_in_a_path_goes(redact, key):
-    assert redact(f'openat(AT_FDCWD, "/tmp/{key}", O_RDONLY) = 3\n'.encode()) == b'openat(AT_FDCWD, "/tmp/[REDACTED:github-token]", O_RDONLY) = 3\n'
+    assert (
+        redact(f'openat(AT_FDCWD, "/tmp/{key}", O_RDONLY) = 3\n'.encode())
+        == b'openat(AT_FDCWD, "/tmp/[REDACTED:github-token]", O_RDONLY) = 3\n'
+    )
 
 
 def test_litellm_39879_a_long_stripe_key_goes_whole(redact, rng):
@@ -115,7 +124,12 @@ def test_detect_secrets_203_an_unquoted_value_goes(redact):
 
 def test_importing_the_package_loads_no_scanner_and_no_network():
     program = "import sys, guard.redact; print([m for m in ('detect_secrets', 'requests', 'hyperscan', 'json', 'guard.redact.scan') if m in sys.modules])"
-    assert subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout.strip() == "[]"
+    assert (
+        subprocess.run(
+            [sys.executable, "-c", program], capture_output=True, text=True, check=True
+        ).stdout.strip()
+        == "[]"
+    )
 
 
 def test_redacted_text_is_made_by_the_redactor_alone():

@@ -27,7 +27,9 @@ def test_both_engines_redact_the_same(seed, scanner, fast, carriers):
 
     rng = random.Random(seed)
     templates = [t for row in (*FORMATS, *CONTEXTS, *COMMANDS) for t in row.samples]
-    text = b"".join(rng.choice(list(carriers.values()))(samples.fill(rng.choice(templates), rng)[0]) for _ in range(20))
+    text = b"".join(
+        rng.choice(list(carriers.values()))(samples.fill(rng.choice(templates), rng)[0]) for _ in range(20)
+    )
     assert redact_bytes(text, Scanner(PlainEngine(scanner.patterns))) == redact_bytes(text, fast)
 
 
@@ -58,5 +60,9 @@ def test_ordinary_text_has_few_hits(fast):
     import sysconfig
 
     folder = sysconfig.get_paths()["stdlib"]
-    text = b"".join(open(os.path.join(folder, name), "rb").read() for name in ("argparse.py", "typing.py", "tarfile.py", "zipfile.py", "turtle.py") if os.path.exists(os.path.join(folder, name)))
+    text = b"".join(
+        open(os.path.join(folder, name), "rb").read()
+        for name in ("argparse.py", "typing.py", "tarfile.py", "zipfile.py", "turtle.py")
+        if os.path.exists(os.path.join(folder, name))
+    )
     assert len(fast.engine(1 << 20).scan(text)) < 600 * len(text) / 1e6 + 50

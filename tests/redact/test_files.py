@@ -139,7 +139,9 @@ def redact_same_length(text, key, result):
     return text[:at] + result[at : at + len(key)] + text[at + len(key) :]
 
 
-def test_a_live_file_on_a_network_file_system_is_left_to_its_session(tmp_path, scanner, marks, key, monkeypatch):
+def test_a_live_file_on_a_network_file_system_is_left_to_its_session(
+    tmp_path, scanner, marks, key, monkeypatch
+):
     path = tmp_path / ".bash_history"
     path.write_text(f"{key}\n")
     monkeypatch.setattr(files, "network", lambda _path: True)
@@ -153,7 +155,12 @@ def test_a_live_file_on_a_network_file_system_is_left_to_its_session(tmp_path, s
 def test_an_output_to_a_device_leaves_the_device(key):
     before = os.stat("/dev/null")
     for extra in (["-o", "/dev/null"], ["--report", "/dev/null"], ["--report", "/dev/null", "--check"]):
-        subprocess.run([sys.executable, "-m", "guard.redact", "--no-service", *extra], input=f"{key}\n".encode(), stdout=subprocess.DEVNULL, check=False)
+        subprocess.run(
+            [sys.executable, "-m", "guard.redact", "--no-service", *extra],
+            input=f"{key}\n".encode(),
+            stdout=subprocess.DEVNULL,
+            check=False,
+        )
     after = os.stat("/dev/null")
     assert stat.S_ISCHR(after.st_mode)
     assert (after.st_ino, after.st_rdev) == (before.st_ino, before.st_rdev)
@@ -179,7 +186,12 @@ def test_root_rewrites_a_users_file_as_that_user(tmp_path, scanner, marks, key):
     for place in (folder, path):
         os.chown(place, 65534, 65534)
     for parent in (folder, *folder.parents):
-        if parent != tmp_path.parents[-1] and parent.stat().st_uid == 0 and parent != folder and str(parent).startswith(str(tmp_path.parent.parent)):
+        if (
+            parent != tmp_path.parents[-1]
+            and parent.stat().st_uid == 0
+            and parent != folder
+            and str(parent).startswith(str(tmp_path.parent.parent))
+        ):
             os.chmod(parent, 0o755)
     assert files.in_place(str(path), scanner, marks, "auto", None) == 1
     assert path.stat().st_uid == 65534

@@ -41,7 +41,11 @@ def identities(scanner, marks, text):
 
 def test_the_same_key_has_one_fingerprint_in_every_carrier(scanner, carriers, key, site):
     marks = Marks(service=False)
-    found = {identity.fingerprint for carry in carriers.values() for identity in identities(scanner, marks, carry(key))}
+    found = {
+        identity.fingerprint
+        for carry in carriers.values()
+        for identity in identities(scanner, marks, carry(key))
+    }
     assert found == {site[0].of(key.encode())}
 
 
@@ -92,11 +96,16 @@ def test_without_a_site_key_what_is_made_is_local(scanner, key):
 def test_a_service_without_the_site_key_makes_up_none(key):
     idle = server.Service(None, 0)
     assert idle.status()["key_id"] is None
-    assert idle.answer(1000, "fingerprint", "github-token", key.encode()) == (False, b"no site key is installed on this node; see guard key status")
+    assert idle.answer(1000, "fingerprint", "github-token", key.encode()) == (
+        False,
+        b"no site key is installed on this node; see guard key status",
+    )
     assert idle.answer(1000, "redact", "auto", key.encode()) == (True, b"[REDACTED:github-token]")
 
 
-@pytest.mark.parametrize("guess", [b"hunter2", b"Summer2024!", b"correct horse battery", b"0000", b"deadbeef" * 2])
+@pytest.mark.parametrize(
+    "guess", [b"hunter2", b"Summer2024!", b"correct horse battery", b"0000", b"deadbeef" * 2]
+)
 def test_the_service_is_no_oracle_for_guesses(guess, site):
     assert server.Service(site, 0).answer(1000, "fingerprint", "token", guess) == (True, b"")
 
@@ -137,13 +146,20 @@ def test_two_services_on_one_socket_are_refused(service):
 
 def test_the_thin_client_needs_the_standard_library_alone(service, key):
     path = client.__file__
-    done = subprocess.run([sys.executable, "-I", "-S", path], input=f"export A={key}\n".encode(), capture_output=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-I", "-S", path],
+        input=f"export A={key}\n".encode(),
+        capture_output=True,
+        check=True,
+    )
     assert key.encode() not in done.stdout
 
 
 def test_the_thin_client_says_when_there_is_no_service(monkeypatch, tmp_path):
     monkeypatch.setenv("GUARD_REDACT_SOCKET", str(tmp_path / "none"))
-    assert subprocess.run([sys.executable, "-I", "-S", client.__file__], input=b"x", check=False).returncode == 4
+    assert (
+        subprocess.run([sys.executable, "-I", "-S", client.__file__], input=b"x", check=False).returncode == 4
+    )
 
 
 def test_a_key_file_is_its_owners_alone(site):
@@ -175,4 +191,9 @@ def test_the_key_commands_make_install_and_rotate(tmp_path, monkeypatch):
     facts = json.loads(runner.invoke(app, ["status", "--json", "--config", two]).stdout)
     assert facts["overlap"][0]["key_id"] == installed.stdout.strip()
     assert runner.invoke(app, ["init", "--config", str(tmp_path / "three")]).exit_code == 0
-    assert runner.invoke(app, ["install", one + "/fingerprint.key", "--config", str(tmp_path / "three")]).exit_code == 3
+    assert (
+        runner.invoke(
+            app, ["install", one + "/fingerprint.key", "--config", str(tmp_path / "three")]
+        ).exit_code
+        == 3
+    )

@@ -9,7 +9,11 @@ from guard.redact.rules.commands import COMMANDS
 from guard.redact.rules.formats import FORMATS
 from guard.redact.rules.table import CONTEXTS
 
-FORMAT_SAMPLES = [pytest.param(row, template, id=f"{row.kind}-{template[:24]}") for row in FORMATS for template in row.samples]
+FORMAT_SAMPLES = [
+    pytest.param(row, template, id=f"{row.kind}-{template[:24]}")
+    for row in FORMATS
+    for template in row.samples
+]
 PLACES = [(row, template) for row in (*CONTEXTS, *COMMANDS) for template in row.samples]
 LEAVES = [text for row in (*FORMATS, *CONTEXTS, *COMMANDS) for text in row.leaves]
 
@@ -25,7 +29,11 @@ def test_a_key_is_gone_in_every_carrier(row, template, redact, carriers, remains
 
 @pytest.mark.parametrize(("row", "template"), FORMAT_SAMPLES)
 def test_a_key_is_seen_in_every_encoding(row, template, scanner, encoded):
-    if row.grow is not None or any("[" in str(start) for start in row.starts) or row.kind in ("crypt-hash", "azure-storage-key", "twilio-key"):
+    if (
+        row.grow is not None
+        or any("[" in str(start) for start in row.starts)
+        or row.kind in ("crypt-hash", "azure-storage-key", "twilio-key")
+    ):
         pytest.skip("recognised by its middle, or by too short a start: an encoding hides it")
     key = samples.fill(template, random.Random(template))[0]
     for name, (carry, width) in encoded.items():
@@ -39,7 +47,11 @@ def test_a_key_is_seen_in_every_encoding(row, template, scanner, encoded):
 def test_a_secret_in_a_context_is_gone(template, redact, remains):
     for seed in range(3):
         text, values = samples.fill(template, random.Random(f"{template}{seed}"))
-        for line in (text, "+" + text, f"$ cd /tmp && {text}" if template[0].isalpha() and ":" not in template.split()[0] else text):
+        for line in (
+            text,
+            "+" + text,
+            f"$ cd /tmp && {text}" if template[0].isalpha() and ":" not in template.split()[0] else text,
+        ):
             out = redact(line.encode() + b"\n")
             assert all(remains(out, value, 4) is None for value in values), out
 
@@ -49,7 +61,9 @@ def test_what_is_no_secret_stays(text, redact):
     assert redact(text.encode() + b"\n") == text.encode() + b"\n"
 
 
-@pytest.mark.parametrize("template", [t for row in FORMATS for t in row.samples if row.kind not in ("stripe-key", "square-secret")])
+@pytest.mark.parametrize(
+    "template", [t for row in FORMATS for t in row.samples if row.kind not in ("stripe-key", "square-secret")]
+)
 def test_a_whole_key_of_a_known_format_is_an_incident(template, scanner):
     key = samples.fill(template, random.Random(template))[0]
     assert any(span.incident for span in scanner.find(f"see {key} here".encode()))
@@ -73,7 +87,17 @@ def test_placeholders_are_no_incident(text, scanner):
     assert not any(span.incident for span in scanner.find(text.encode()))
 
 
-@pytest.mark.parametrize("label", ["RSA PRIVATE KEY", "EC PRIVATE KEY", "PRIVATE KEY", "ENCRYPTED PRIVATE KEY", "OPENSSH PRIVATE KEY", "PGP PRIVATE KEY BLOCK"])
+@pytest.mark.parametrize(
+    "label",
+    [
+        "RSA PRIVATE KEY",
+        "EC PRIVATE KEY",
+        "PRIVATE KEY",
+        "ENCRYPTED PRIVATE KEY",
+        "OPENSSH PRIVATE KEY",
+        "PGP PRIVATE KEY BLOCK",
+    ],
+)
 @pytest.mark.parametrize("newline", ["\n", "\r\n", "\\n", "\\\\n", " ", ""])
 def test_a_private_key_is_gone_in_every_form(label, newline, redact, remains, rng):
     block = samples.pem(rng, label, newline=newline)

@@ -25,10 +25,26 @@ def mixture(seed, carriers):
             template = rng.choice([t for row in FORMATS for t in row.samples])
             parts.append(rng.choice(list(carriers.values()))(samples.fill(template, rng)[0]))
         elif draw < 0.85:
-            text = samples.fill(rng.choice([t for row in (*CONTEXTS, *COMMANDS) for t in row.samples]), rng)[0]
-            parts.append(rng.choice([text + "\n", json.dumps({"a": text, "n": [1, 2.5, {"k": text + " x"}]}) + "\n", f"{text} \\\n --more {text}\n"]).encode())
+            text = samples.fill(rng.choice([t for row in (*CONTEXTS, *COMMANDS) for t in row.samples]), rng)[
+                0
+            ]
+            parts.append(
+                rng.choice(
+                    [
+                        text + "\n",
+                        json.dumps({"a": text, "n": [1, 2.5, {"k": text + " x"}]}) + "\n",
+                        f"{text} \\\n --more {text}\n",
+                    ]
+                ).encode()
+            )
         elif draw < 0.93:
-            parts.append((samples.pem(rng, "OPENSSH PRIVATE KEY", rng.randrange(50, 900)) if draw < 0.9 else samples.putty(rng)).encode())
+            parts.append(
+                (
+                    samples.pem(rng, "OPENSSH PRIVATE KEY", rng.randrange(50, 900))
+                    if draw < 0.9
+                    else samples.putty(rng)
+                ).encode()
+            )
         else:
             parts.append(rng.randbytes(rng.randrange(1, 60)))
     text = b"".join(parts)
@@ -41,7 +57,12 @@ def test_chunks_change_nothing(seed, scanner, carriers):
     whole = redact_bytes(text, scanner)
     for size in (1, 7, random.Random(seed).randrange(2, 400)):
         redactor = Redactor(scanner)
-        assert b"".join([*(redactor.feed(text[i : i + size]) for i in range(0, len(text), size)), redactor.finish()]) == whole
+        assert (
+            b"".join(
+                [*(redactor.feed(text[i : i + size]) for i in range(0, len(text), size)), redactor.finish()]
+            )
+            == whole
+        )
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -88,7 +109,19 @@ def test_the_last_line_without_an_end_is_redacted(redact, key, remains):
     assert not out.endswith(b"\n")
 
 
-@pytest.mark.parametrize("text", [b"a\0b\0", b"\xff\xfe\x80 x\n", "caf\u00e9\n".encode("latin-1"), b"a\r\nb\rc\n", b"", b"\n\n", b"no end", bytes(range(256)) * 3])
+@pytest.mark.parametrize(
+    "text",
+    [
+        b"a\0b\0",
+        b"\xff\xfe\x80 x\n",
+        "caf\u00e9\n".encode("latin-1"),
+        b"a\r\nb\rc\n",
+        b"",
+        b"\n\n",
+        b"no end",
+        bytes(range(256)) * 3,
+    ],
+)
 def test_bytes_without_a_secret_pass_unchanged(redact, text):
     assert redact(text) == text
 
@@ -101,7 +134,9 @@ def test_nul_bytes_stay_between_their_neighbours(redact, key):
 def test_a_line_without_end_is_cut_between_tokens(gap, scanner, key, remains):
     text = (b"word " * (LINE // 5 + 10))[: LINE + gap] + b" " + key.encode() + b" " + b"more " * 2000
     redactor = Redactor(scanner)
-    out = b"".join([*(redactor.feed(text[i : i + 65536]) for i in range(0, len(text), 65536)), redactor.finish()])
+    out = b"".join(
+        [*(redactor.feed(text[i : i + 65536]) for i in range(0, len(text), 65536)), redactor.finish()]
+    )
     assert remains(out, key) is None
     assert len(out) < len(text)
 
@@ -126,7 +161,9 @@ def test_zstd_frames_stay_zstd(scanner, key):
     zstandard = pytest.importorskip("zstandard")
     out = []
     packing.pump(iter([zstandard.compress(f"a {key} b\n".encode())]), Redactor(scanner), out.append)
-    assert zstandard.ZstdDecompressor().stream_reader(b"".join(out)).read() == b"a [REDACTED:github-token] b\n"
+    assert (
+        zstandard.ZstdDecompressor().stream_reader(b"".join(out)).read() == b"a [REDACTED:github-token] b\n"
+    )
 
 
 def test_damaged_gzip_gives_nothing_out_raw(scanner, key):

@@ -28,7 +28,8 @@ class Mixed:
         """Return the spans behind `since`; see `Carrier`."""
         spans = self._scanner.find(data, since)
         # Taken now: the carriers ask the scanner about fragments, which begins these lists anew.
-        calls, wraps = self._scanner.calls, self._scanner.wraps
+        calls = [end for end in self._scanner.calls if end > since]
+        wraps = [end for end in self._scanner.wraps if end > since]
         if self._calls is not None:
             more = self._calls.spans(data, since, calls)
             if more:
