@@ -1,3 +1,4 @@
+# ruff: noqa: E501 - tables of lines and long literals read better unbroken
 """Speed, memory and recall of the redactor against its peers, on the same files in one run.
 
     python bench/redact.py [--size MB] [--peers DIR] [--only NAME,…] [--json FILE]
@@ -46,6 +47,12 @@ LINES = (
 )  # fmt: skip
 
 
+def contents(path: str) -> str:
+    """Return a file's text."""
+    with open(path, encoding="utf-8", errors="replace") as file:
+        return file.read()
+
+
 def key(rng: random.Random) -> str:
     """Return a random key of a random kind."""
     row = rng.choice(FORMATS)
@@ -75,7 +82,7 @@ def traces(rng: random.Random) -> Iterator[str]:
                 capture_output=True,
                 timeout=120,
             )
-            lines += open(file.name, errors="replace").read().splitlines()
+            lines += contents(file.name).splitlines()
     if len(lines) < 1000:
         lines = [
             f'9 17000000{n}.1 openat(AT_FDCWD, "/usr/lib/x{n}.so", O_RDONLY|O_CLOEXEC) = 3 <0.000012>'
@@ -133,7 +140,7 @@ def files(folder: str, size: int) -> dict[str, tuple[str, list[str]]]:
             for place, _folders, names in os.walk(folder):
                 for name in names:
                     if name.endswith(".py"):
-                        text = open(os.path.join(place, name), errors="replace").read()
+                        text = contents(os.path.join(place, name))
                         for start in range(0, len(text), 8000):
                             secret = key(rng) if rng.random() < 0.02 else ""
                             yield (
@@ -271,8 +278,8 @@ def main() -> None:
                     continue
                 recall = ""
                 if peer == "guard" and planted:
-                    text = open(os.path.join(folder, "out"), "rb").read()
-                    gone = sum(secret[-12:].encode() not in text for secret in planted)
+                    text = contents(os.path.join(folder, "out"))
+                    gone = sum(secret[-12:] not in text for secret in planted)
                     recall = f"{100 * gone / len(planted):.1f}"
                 rows.append(
                     {

@@ -1,3 +1,4 @@
+# ruff: noqa: E501 - tables of lines and long literals read better unbroken
 """The command line: a filter with exit codes, reports without values."""
 
 import json
@@ -131,7 +132,7 @@ def test_a_cold_call_on_one_line_is_quick():
 
 
 def test_the_filter_path_loads_no_second_opinion(key):
-    program = f"import sys, guard.redact.command as c; c.main(['--no-service', '-o', '/dev/null']); sys.stderr.write(str([m for m in sys.modules if 'detect_secrets' in m or m == 'requests']))"
+    program = "import sys, guard.redact.command as c; c.main(['--no-service', '-o', '/dev/null']); sys.stderr.write(str([m for m in sys.modules if 'detect_secrets' in m or m == 'requests']))"
     done = subprocess.run(
         [sys.executable, "-c", program], input=key.encode(), capture_output=True, check=True
     )

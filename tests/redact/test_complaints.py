@@ -1,3 +1,4 @@
+# ruff: noqa: E501 - tables of lines and long literals read better unbroken
 """What went wrong in other redactors, by their public reports."""
 
 import hashlib

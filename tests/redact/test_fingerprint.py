@@ -2,6 +2,7 @@
 
 import json
 import os
+import pathlib
 import stat
 import subprocess
 import sys
@@ -63,7 +64,7 @@ def test_a_partial_sighting_has_none(scanner, key):
 
 def test_two_nodes_with_the_installed_key_agree(scanner, key, site, tmp_path, monkeypatch):
     first = identities(scanner, Marks(service=False), key.encode())
-    text = open(fingerprint.site_path()).read()
+    text = pathlib.Path(fingerprint.site_path()).read_text()
     monkeypatch.setenv("GUARD_CONFIG_DIR", str(tmp_path / "second"))
     fingerprint.store(fingerprint.site_path(), fingerprint.parse(text, "site"), replace=False)
     assert identities(scanner, Marks(service=False), key.encode()) == first

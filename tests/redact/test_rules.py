@@ -1,3 +1,4 @@
+# ruff: noqa: E501 - tables of lines and long literals read better unbroken
 """Every row of the tables catches its samples and leaves what it must leave."""
 
 import random

@@ -1,3 +1,4 @@
+# ruff: noqa: E501 - tables of lines and long literals read better unbroken
 """strace: cut strings, one key over several calls, argument lists; the line keeps its shape."""
 
 import random
