@@ -1,4 +1,4 @@
-# ruff: noqa: E501 - tables of lines and long literals read better unbroken
+
 """Both engines give the same result, and the fast one's cache is not trusted blindly."""
 
 import os
