@@ -15,9 +15,9 @@ from typing import Final
 from guard.redact import shadow, words
 from guard.redact.engine import NUMBER_BITS, SMALL, Engine, Pattern, PlainEngine, best_engine
 from guard.redact.lazy import Lazy
-from guard.redact.rules import commands, contexts, tails
+from guard.redact.rules import commands, tails
 from guard.redact.rules.formats import FORMATS, Format
-from guard.redact.rules.table import CONTEXTS
+from guard.redact.rules.table import CONTEXTS, Confirm
 from guard.redact.spans import MARKER, MARKER_START, Span, merge
 from guard.redact.text import Text, begins_token
 
@@ -337,9 +337,7 @@ def _rows(scanner: Scanner) -> list[tuple[Pattern, Handler]]:
             rows.append((Pattern(regex, _literals(start), True, False), confirm))
     for context in CONTEXTS:
 
-        def confirm_context(
-            text: Text, end: int, depth: int, check: contexts.Confirm = context.confirm
-        ) -> list[Span]:
+        def confirm_context(text: Text, end: int, depth: int, check: Confirm = context.confirm) -> list[Span]:
             return check(text, end)
 
         rows.append((Pattern(context.pattern, context.literals, False, True), confirm_context))

@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 
 from guard.redact import values, words
 from guard.redact.lazy import Lazy
-from guard.redact.rules.contexts import make
+from guard.redact.rules.judge import make
 from guard.redact.spans import Span
 from guard.redact.text import Text
 
