@@ -105,6 +105,8 @@ COMMANDS: Final[tuple[Command, ...]] = (
             ("mc alias set m https://h.example AKEY <pw>",)),
     Command("password", rb"(?:password|psk|key|[^ ]{1,64}[ \t\"'])", (b"nmcli", b"iwconfig", b"wpa_passphrase", b"netsh"), rb"(?:[^\n|;]{0,300}?\b(?:password|psk|key|wifi-sec\.psk)|" + _NEXT + rb"[^\s\"'-]{1,64})" + _SEP, WHOLE,
             ("nmcli dev wifi connect home password <pw>", "wpa_passphrase home <pw>")),
+    Command("password", rb"use", (b"net",), _NEXT + rb"(?i:use)" + _NEXT + rb"(?:[A-Za-z]:|\*)" + _NEXT + rb"\\{2,16}[^\s\"']{1,200}" + _SEP + rb"(?=[^\s/])", WHOLE,
+            ("net use Z: \\\\h\\s <pw> /user:bob",), ("net use Z: \\\\h\\s /user:bob",)),
     Command("password", rb"user", (b"net",), _NEXT + rb"(?i:user)" + _NEXT + rb"[^\s\"'/]{1,64}" + _SEP + rb"(?=[^\s/])", WHOLE, ("net user bob <pw> /add",)),
     Command("password", rb"/p(?:ass)?:", (b"xfreerdp", b"wlfreerdp", b"mstsc", b"cmdkey", b"xfreerdp3"), rb"[^\n|;]{0,400}?/p(?:ass)?:", WHOLE, ("xfreerdp /u:bob /p:<pw> /v:h",)),
     Command("password", rb"-[np]", (b"ssh-keygen",), _ANY + _IN + rb"-[NP]" + _SEP, WHOLE, ("ssh-keygen -t ed25519 -N <pw> -f k",), ("ssh-keygen -t ed25519 -N '' -f k",)),
@@ -212,7 +214,7 @@ def _value(text: Text, pos: int, row: Command, lead: bytes) -> list[Span]:
 # --- pipes and here-strings -----------------------------------------------------------------------------------------
 
 _CONSUMERS = (
-    rb"(?:/[a-z/]{0,20}/)?(?:sudo[ \t][^|\n]{0,60}?-[A-Za-z]{0,4}S\b|sudo[ \t]+(?:-S|--stdin)|kinit\b|passwd\b|chpasswd\b|smbpasswd\b|gpg2?\b|cryptsetup\b|su\b|"
+    rb"(?:/[a-z/]{0,20}/)?(?:sudo[ \t][^|\n]{0,60}?-[A-Za-z]{0,4}S\b|sudo[ \t]+(?:-S|--stdin)|kinit\b|[a-z]{0,8}passwd\b|chpasswd\b|smbpasswd\b|gpg2?\b|cryptsetup\b|su\b|"
     rb"(?:docker|podman|helm|crane|oras|skopeo|buildah|nerdctl|apptainer|singularity|gh|glab|wandb|huggingface-cli|hf|vault|az|oc|cf|npm|snyk)[ \t][^|\n]{0,80}?"
     rb"(?:login|--password-stdin|--with-token|--stdin)\b|ssh-add\b|saslpasswd2\b|pdbedit\b|openssl[ \t][^|\n]{0,200}?stdin|sshpass\b|mysql_config_editor\b|"
     rb"secret-tool\b|pass[ \t]+insert|keyctl\b|systemd-creds\b|systemd-ask-password|nmcli\b|htpasswd\b|mkpasswd\b|ldapsearch\b|ansible-vault\b|age\b|zip\b|"

@@ -158,7 +158,9 @@ def token_like(value: bytes, strength: int, style: str, quoted: bool) -> bool:
             and not _PATHLIKE.match(value)
             and not DOTTED.match(value)
         )
-    if _PATHLIKE.match(value) or DOTTED.match(value):
+    if _PATHLIKE.match(value) or (
+        DOTTED.match(value) and not words.looks_random(value.rpartition(b".")[2], 20)
+    ):
         return False
     if random:
         return True

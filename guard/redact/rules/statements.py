@@ -7,7 +7,7 @@ import re
 
 from guard.redact import values, words
 from guard.redact.lazy import Lazy
-from guard.redact.rules.judge import make
+from guard.redact.rules.judge import classes, make
 from guard.redact.spans import Span
 from guard.redact.text import Text, begins_token
 
@@ -147,3 +147,61 @@ def prefixed(text: Text, end: int) -> list[Span]:
     if not begins_token(data, begin, b"_-+/="):
         return []
     return [Span(begin, body.end(), "provider-key", False, False, True, data[begin : body.end()])]
+
+
+def told(text: Text, end: int) -> list[Span]:
+    """Confirm `my password is X` in prose: X must be nothing that a sentence holds."""
+    value = values.read(text.data, end, text.line(end)[1], "shell")
+    if value is None:
+        return []
+    raw = text.data[value.start : value.end].rstrip(b".,;:!?)")
+    if (
+        len(raw) < 8
+        or not words.digits_in(raw)
+        or classes(raw) < 3
+        or words.wordiness(raw) > 0.6
+        or b"://" in raw
+    ):
+        return []
+    strength = words.TOKEN if words.looks_random(raw, 24) else words.PASSWORD
+    return make(text, value.start, value.start + len(raw), strength, "config", value.quoted)
+
+
+def spaced(text: Text, end: int) -> list[Span]:
+    """Confirm a dotted setting and its value with blanks between (`spark.….secret.key X`)."""
+    data = text.data
+    value = values.read(data, end, text.line(end)[1], "line")
+    if value is None or value.quoted:
+        return []
+    raw = data[value.start : value.end]
+    if len(raw) < 8 or not words.digits_in(raw) or classes(raw) < 3 or words.wordiness(raw) > 0.5:
+        return []
+    return make(
+        text,
+        value.start,
+        value.end,
+        words.TOKEN if words.looks_random(raw, 24) else words.PASSWORD,
+        "config",
+        False,
+    )
+
+
+def expect(text: Text, end: int) -> list[Span]:
+    """Confirm what an expect script sends when it was asked for a password; `end` is behind the quote."""
+    data = text.data
+    head = data[max(0, text.line(end)[0] - 256, end - 400) : end]
+    asked = head.lower().rfind(b"assword")
+    if asked < 0 or b"send" in head[asked : len(head) - 8]:
+        return []
+    start = end - 1
+    while start > 0 and data[start - 1] == 0x5C:
+        start -= 1
+    value = values.read_quoted(data, start, text.line(end)[1])
+    if value is None:
+        return []
+    stop = value.end
+    while data[value.start : stop].endswith((b"r", b"n")) and data[stop - 2 : stop - 1] == b"\\":
+        stop -= 2
+        while stop > value.start and data[stop - 1] == 0x5C:
+            stop -= 1
+    return make(text, value.start, stop, words.PASSWORD, "cli", True)

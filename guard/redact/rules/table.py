@@ -32,12 +32,12 @@ class Context(NamedTuple):
 
 
 _WORD = (
-    rb"(?:passw|passphrase|passcode|pass|pwd|psw|secret|token|key|cred|auth|jwt|psk|_pat|_pw|cookie|session|sess|signature|"
+    rb"(?:passw|passphrase|passcode|pass|pwd|psw|secret|token|key|cred|auth|jwt|psk|_pat|pw|cookie|session|sess|signature|"
     rb"cohere|mistral|cloudflare|snowflake|okta|auth0|dropbox|heroku|datadog|splunk|elastic|algolia|twitch|twitter|wandb|"
     rb"dsn|nonce|kennwort|senha|contrase|webhook|_tok|sas|sid|passe|wachtwoord)"
 )
 _KEYWORDS = (
-    b"pass", b"pwd", b"psw", b"secret", b"token", b"key", b"cred", b"auth", b"jwt", b"psk", b"_pat", b"_pw", b"cookie", b"sess", b"signature", b"dsn",
+    b"pass", b"pwd", b"psw", b"secret", b"token", b"key", b"cred", b"auth", b"jwt", b"psk", b"_pat", b"pw", b"cookie", b"sess", b"signature", b"dsn",
     b"nonce", b"kennwort", b"senha", b"contrase", b"webhook", b"_tok", b"sas", b"sid", b"wachtwoord",
     b"cohere", b"mistral", b"cloudflare", b"snowflake", b"okta", b"auth0", b"dropbox", b"heroku", b"datadog", b"splunk", b"elastic", b"algolia",
     b"twitch", b"twitter", b"wandb",
@@ -98,6 +98,11 @@ CONTEXTS: Final[tuple[Context, ...]] = (
             ("echo <pw> | sudo -S ls", "echo '<pw>' | kinit bob", "printf '%s' \"<pw>\" | docker login -u bob --password-stdin", "echo bob:<apw> | chpasswd", "echo <pw>|sudo -S id"),
             ("echo hello | sudo tee f", "cat f | gpg -d")),
     Context("here-string", rb"<<<", (b"<<<",), commands.here_string, ("kinit bob <<< '<pw>'", "sudo -S ls <<< <apw>"), ("cat <<< hello",)),
+    Context("told", rb"(?:password|passwd|passphrase|pwd|token|secret|api[ _-]?key)[ \t]{1,4}(?:is|was|is now)[ \t]{1,4}:?[ \t]{0,4}", (b" is", b" was", b"\tis"), statements.told,
+            ("my password is <apw>", "the token is <b62:40>"), ("the password is required", "token is expired", "password is stored in PBKDF2-form", "secret is os.environ['X1']")),
+    Context("spaced", rb"[a-z0-9_]\.[a-z0-9_.\-]{0,60}(?:password|passwd|secret|token|secret[._-]?key|access[._-]?key|account[._-]?key[a-z0-9_.\-]{0,60})[ \t]{1,8}",
+            (b"password", b"passwd", b"secret", b"token", b"key"), statements.spaced, ("spark.hadoop.fs.s3a.secret.key <b62:40>", "spark.ssl.keyPassword <pw>"), ("the config.token value", "see auth.password for more")),
+    Context("expect", rb"send(?:[ \t]+--)?[ \t]+\\{0,7}\"", (b"send",), statements.expect, ("expect \"*assword:\"; send \"<apw>\\r\"",), ("expect \"login:\"; send \"bob\\r\"",)),
     Context("prefixed", rb"[_-][A-Za-z0-9]{24}", (b"_", b"-"), statements.prefixed,
             ("see acme_<b62:40> here", "see acme_live_<b62:32> here", "x zzq_pat_<b62:40>", "see llx-<b62:48>"),
             ("name_of_some_very_long_identifier_here", "sha512-abc_def", "build_0123456789abcdef0123456789abcdef01234567", "TestCaseForTheVeryLongName_AndItsCamelCaseSuffix")),
