@@ -542,8 +542,8 @@ def _decoding_rows(scanner: Scanner) -> tuple[list[tuple[Pattern, Handler]], Han
     rows.append(
         (
             Pattern(
-                rb"(?:\\x[0-9a-f]{2}){8}|(?:\\[0-7]{3}){8}|(?:\\u00[2-7][0-9a-f]){4}",
-                (b"\\x", b"\\0", b"\\1", b"\\u00"),
+                rb"(?:\\x[0-9a-f]{2}){8}|(?:\\[0-7]{3}){8}|(?:\\u00[2-7][0-9a-f]){4}|(?:\\u001b|\\x1b|\\033|\\e)\[[0-9;?]{0,16}m[a-z0-9_\-+/]",
+                (b"\\x", b"\\0", b"\\1", b"\\u00", b"\\e["),
                 False,
                 True,
             ),

@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Final, NamedTuple
 
-from guard.redact.carriers import Carrier, carrier_for
+from guard.redact.carriers import Carrier, carrier_for, cast
 from guard.redact.lazy import Lazy
 from guard.redact.rules import blocks
 from guard.redact.scan import Scanner
@@ -138,6 +138,15 @@ class Redactor:
             if end - before > 65536 or len(pending) - before > 131072:
                 break
             end = before
+        # An asciicast's events: a word goes on in the next one until a line of the terminal ends.
+        mark = end
+        while end > 0 and mark - end < cast.HELD:
+            before = pending.rfind(b"\n", 0, end - 1) + 1
+            if pending[before : before + 1] != b"[" or not cast.goes_on(bytes(pending[before:end])):
+                break
+            end = before
+        if mark - end >= cast.HELD:
+            end = mark
         if end == 0:
             return 0
         low = max(0, end - blocks.BLOCK - 128)

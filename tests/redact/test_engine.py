@@ -1,4 +1,3 @@
-
 """Both engines give the same result, and the fast one's cache is not trusted blindly."""
 
 import os

@@ -5,9 +5,11 @@ Deciding by line and not by file makes mixed logs safe (a JSON line among others
 
 from __future__ import annotations
 
-from guard.redact.carriers import jsonl, pty, strace
+from guard.redact.carriers import cast, jsonl, pty, strace
 from guard.redact.scan import Scanner
 from guard.redact.spans import Span, merge
+
+_EVENTS = (b', "o", "', b',"o","', b', "i", "', b',"i","')
 
 
 class Mixed:
@@ -20,7 +22,7 @@ class Mixed:
 
     def __init__(self, scanner: Scanner, name: str) -> None:
         self._scanner = scanner
-        self.lines_may_be_json = name in ("auto", "jsonl")
+        self.lines_may_be_json = name in ("auto", "jsonl", "pty")
         self._calls = strace.Calls(scanner) if name in ("auto", "strace") else None
         self._wraps = pty.Wraps(scanner) if name in ("auto", "pty") else None
 
@@ -36,6 +38,10 @@ class Mixed:
                 spans = merge(spans + more)
         if self._wraps is not None:
             more = self._wraps.spans(data, since, wraps)
+            if more:
+                spans = merge(spans + more)
+        if self._wraps is not None and any(mark in data for mark in _EVENTS):
+            more = cast.first_marked(cast.spans(self._scanner, data, since))
             if more:
                 spans = merge(spans + more)
         if spans and self.lines_may_be_json:
