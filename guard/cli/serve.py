@@ -19,6 +19,11 @@ def register(parent: typer.Typer) -> None:
     parent.add_typer(app, name="serve")
 
 
+@app.callback()
+def serve() -> None:
+    """Run a resident service in the foreground; a group, since `events` comes beside `redact`."""
+
+
 @app.command("redact")
 def serve_redact(
     socket: Annotated[

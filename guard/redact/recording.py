@@ -1,7 +1,7 @@
 """The terminal recording of `guard run --recording FILE`: asciicast v2, redacted before it is written.
 
-What a session prints is held back until its line ends (at most `cast.HELD` bytes), since a key may come in single
-characters; then it is written with the times at which it came.
+What a session prints is held back until its line ends (at most `cast.HELD` bytes), since a key may come in
+single characters; then it is written with the times at which it came.
 """
 
 from __future__ import annotations

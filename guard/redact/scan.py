@@ -24,7 +24,7 @@ from guard.redact.text import Text, begins_token
 DEPTH: Final = 3
 """How many layers of encoding are undone."""
 
-BUDGET: Final = 0.8
+BUDGET: Final = 0.6
 """Seconds of processor time a MiB that one block may take; after that every line with a hit left is withheld whole."""
 
 _NUMBER: Final = (1 << NUMBER_BITS) - 1
