@@ -1,20 +1,25 @@
 """The redactor: no secret is stored.
 
-Importing this package costs a few standard-library modules; rules, engine and carriers load when they are
-first used.
+Importing this package imports nothing else, since `guard run` does it before the agent starts: rules, engine and
+carriers load when a text is first redacted.
 """
 
-from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from __future__ import annotations
 
-from guard.redact.spans import Redacted, program_name, withhold
+from guard.redact.redacted import Redacted, program_name, withhold
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from guard.redact.scan import Scanner
 
 __all__ = ["Redacted", "program_name", "redact_argv", "redact_text", "withhold"]
 
 if TYPE_CHECKING:
     from guard.redact.scan import Scanner
 
-_SHARED: "list[Scanner]" = []
+_SHARED: list[Scanner] = []
 
 
 def redact_text(text: str, carrier: str = "auto") -> Redacted:
@@ -24,8 +29,8 @@ def redact_text(text: str, carrier: str = "auto") -> Redacted:
         text: any text; what is no Unicode may stand in it as lone surrogates.
         carrier: how it is read: auto, text, jsonl, strace, pty, history.
     """
+    from guard.redact.redacted import bless
     from guard.redact.scan import Scanner
-    from guard.redact.spans import bless
     from guard.redact.stream import redact_bytes
 
     if not _SHARED:

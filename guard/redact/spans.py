@@ -1,43 +1,12 @@
-"""The vocabulary of the redactor: spans, the marker, and the one text type that may be stored.
-
-Nothing here imports more than `re`, because `guard run` builds events from `Redacted` text on its hot path.
-"""
+"""The vocabulary of the redactor: spans and the marker."""
 
 from __future__ import annotations
 
 import re
-from typing import NamedTuple, NoReturn
+from typing import NamedTuple
 
 MARKER = re.compile(rb"\[REDACTED:[a-z0-9-]{1,40}(?::[0-9a-f]{12})?\]")
 MARKER_START = b"[REDACTED:"
-
-
-class Redacted(str):
-    """Text that went through the redactor; only the redactor makes it.
-
-    An event is built from this type alone, so that a type checker refuses to store anything else. Slicing and
-    joining give plain `str` back: what was assembled anew has to be redacted anew.
-    """
-
-    __slots__ = ()
-
-    def __new__(cls, *_: object) -> NoReturn:
-        """Refuse: text becomes `Redacted` by `guard.redact.redact_text`, never by a call of the type."""
-        raise TypeError("Redacted text comes from guard.redact.redact_text, not from the type itself")
-
-    def __reduce__(self) -> tuple[object, ...]:
-        """Pickle as plain text: what comes back from a file has not been through the redactor."""
-        return (str, (str(self),))
-
-
-def bless(text: str) -> Redacted:
-    """Give text the type `Redacted`; for the redactor's own modules.
-
-    Args:
-        text: what the redactor has just cleaned, or a constant of guard's own code.
-    """
-    made: Redacted = str.__new__(Redacted, text)  # type: ignore[arg-type]
-    return made
 
 
 class Span(NamedTuple):
@@ -90,21 +59,3 @@ def marker(kind: str, fingerprint: str | None) -> bytes:
     if fingerprint is None:
         return b"[REDACTED:%s]" % kind.encode()
     return b"[REDACTED:%s:%s]" % (kind.encode(), fingerprint[:12].encode())
-
-
-def withhold(text: str | bytes) -> Redacted:
-    """Keep nothing of a text that nobody has redacted but that there was one."""
-    return bless("[WITHHELD]" if text else "")
-
-
-def program_name(path: str) -> Redacted:
-    """Return the base name of a program, the one part of a command line that is stored as it is.
-
-    A name with anything but letters, digits and `._+-@` in it, or of over 64 characters, is withheld: a
-    secret can be a file's name too.
-    """
-    name = path.rpartition("/")[2]
-    plain = name.replace(".", "").replace("_", "").replace("+", "").replace("-", "").replace("@", "")
-    if len(name) <= 64 and (plain.isalnum() or not plain) and name.isascii():
-        return bless(name)
-    return withhold(name)
