@@ -47,9 +47,18 @@ class PlanError(GuardError):
 
 
 class ControlError(GuardError):
-    """A control that must hold cannot be applied on this host: the command is not started."""
+    """A control that must hold cannot be applied on this host: the command is not started.
+
+    Args:
+        what, remedy: as for `GuardError`.
+        control: the control's name, empty where none is at fault.
+    """
 
     exit_code = EXIT_REFUSED
+
+    def __init__(self, what: str, remedy: str = "", control: str = "") -> None:
+        super().__init__(what, remedy)
+        self.control = control
 
 
 class StateError(GuardError):

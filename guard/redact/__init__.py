@@ -1,7 +1,7 @@
 """The redactor: no secret is stored.
 
-Importing this package imports nothing else, since `guard run` does it before the agent starts: rules, engine and
-carriers load when a text is first redacted.
+Importing this package imports nothing else, since `guard run` does it before the agent starts: rules, engine
+and carriers load when a text is first redacted.
 """
 
 from __future__ import annotations
@@ -15,9 +15,6 @@ if TYPE_CHECKING:
     from guard.redact.scan import Scanner
 
 __all__ = ["Redacted", "program_name", "redact_argv", "redact_text", "withhold"]
-
-if TYPE_CHECKING:
-    from guard.redact.scan import Scanner
 
 _SHARED: list[Scanner] = []
 

@@ -43,8 +43,8 @@ def withhold(text: str | bytes) -> Redacted:
 def program_name(path: str) -> Redacted:
     """Return the base name of a program, the one part of a command line that is stored as it is.
 
-    A name with anything but letters, digits and `._+-@` in it, or of over 64 characters, is withheld: a secret
-    can be a file's name too.
+    A name with anything but letters, digits and `._+-@` in it, or of over 64 characters, is withheld: a
+    secret can be a file's name too.
     """
     name = path.rpartition("/")[2]
     plain = name.replace(".", "").replace("_", "").replace("+", "").replace("-", "").replace("@", "")

@@ -1,0 +1,25 @@
+# Two commands do everything on a fresh machine: `make demo` and `make test`.
+.PHONY: setup demo test test-long lint bench clean
+
+setup:
+	@packaging/setup.sh
+
+demo: setup
+	@.venv/bin/python tests/demo/demo.py
+
+lint: setup
+	@.venv/bin/ruff check guard tests bench
+	@.venv/bin/mypy
+
+test: setup lint
+	@.venv/bin/python -m pytest -q
+
+test-long: setup lint
+	@GUARD_TEST_LONG=1 .venv/bin/python -m pytest -q
+
+bench: setup
+	@.venv/bin/python bench/start.py
+	@.venv/bin/python bench/steady.py
+
+clean:
+	rm -rf .venv

@@ -1,0 +1,85 @@
+"""How long a start takes: `WRAPPER -- true` for guard and its peers, in turns, in one run.
+
+Every program is started by posix_spawn(3) and waited for, as an ordinary user in a project of its own
+whose home has 200 entries; guard runs the policy login-node from a warm plan cache. Prints medians and
+minima in milliseconds. Environment: GUARD_BENCH_ROUNDS (default 100).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import statistics
+import sys
+import time
+
+import stage
+
+from tests.conftest import GUARD
+
+ROUNDS = int(os.environ.get("GUARD_BENCH_ROUNDS", "100"))
+
+
+def candidates() -> dict[str, list[str]]:
+    """The command lines compared; a peer that is not installed is left out and said."""
+    found = {
+        "bare exec": ["/bin/true"],
+        "guard run": [GUARD, "run", "--policy", "login-node", "--", "/bin/true"],
+    }
+    binds = ["--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc"]
+    for name, command in {
+        "bwrap": ["bwrap", *binds, "--", "/bin/true"],
+        "bwrap --unshare-all": ["bwrap", "--unshare-all", *binds, "--", "/bin/true"],
+        "firejail": ["firejail", "--quiet", "--noprofile", "--caps.drop=all", "--seccomp", "--", "/bin/true"],
+        "python3 -I -S": ["/usr/bin/python3", "-I", "-S", "-c", "pass"],
+    }.items():
+        if shutil.which(command[0]):
+            found[name] = [shutil.which(command[0]) or "", *command[1:]]
+        else:
+            print(f"left out: {name} is not installed", file=sys.stderr)
+    program = stage.codex()
+    if program:
+        found["codex sandbox"] = [program, "sandbox", "--", "/bin/true"]
+    return found
+
+
+def measure(commands: dict[str, list[str]], environment: dict[str, str]) -> dict[str, list[float]]:
+    """Milliseconds of each start, the candidates taking turns."""
+    null = os.open("/dev/null", os.O_RDWR)
+    actions = [(os.POSIX_SPAWN_DUP2, null, 0), (os.POSIX_SPAWN_DUP2, null, 1), (os.POSIX_SPAWN_DUP2, null, 2)]
+    times: dict[str, list[float]] = {name: [] for name in commands}
+    for turn in range(ROUNDS + 3):
+        for name, command in commands.items():
+            began = time.perf_counter()
+            child = os.posix_spawn(command[0], command, environment, file_actions=actions)
+            _, status = os.waitpid(child, 0)
+            took = (time.perf_counter() - began) * 1000
+            if status:
+                raise SystemExit(f"{name}: ended with {status}")
+            if turn >= 3:
+                times[name].append(took)
+    return times
+
+
+def main() -> None:
+    """Measure and print; the last line is JSON."""
+    commands = candidates()
+    with stage.user() as (account, project):
+        environment = account.environment()
+        times = stage.as_user(account, lambda: measure(commands, environment), project)
+    assert isinstance(times, dict)
+    bare = statistics.median(times["bare exec"])
+    rows = [("start of true, ms", "median", "min", "x bare")]
+    for name, taken in sorted(times.items(), key=lambda item: statistics.median(item[1])):
+        middle = statistics.median(taken)
+        rows.append((name, f"{middle:.2f}", f"{min(taken):.2f}", f"{middle / bare:.1f}"))
+    print(stage.table(rows))
+    print(json.dumps({name: round(statistics.median(taken), 3) for name, taken in times.items()}))
+    guard = statistics.median(times["guard run"])
+    allowed = max(12.0, 20 * bare)
+    print(f"guard run {guard:.2f} ms, allowed {allowed:.2f} ms: {'holds' if guard <= allowed else 'DOES NOT HOLD'}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,23 @@
+"""Decides in a few lines: the launcher, which must start quickly, or the full command line.
+
+`packaging/install-entry` puts these lines behind an interpreter line of their own into `bin/guard`: a
+console script of pip's would load `site` first, at a quarter of the launcher's whole time.
+"""
+
+import sys
+
+
+def main() -> int:
+    """Run guard; returns the exit code (docs/commands.md)."""
+    words = sys.argv[1:]
+    if words[:1] == ["run"] and words[1:2] not in (["--help"], ["-h"]):
+        from guard.confine.launch import main as launch
+
+        return launch(words[1:], [sys.executable, "-I", "-S", __file__])
+    from guard.cli import main as full
+
+    return full(words)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

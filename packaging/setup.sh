@@ -1,0 +1,58 @@
+#!/bin/sh
+# Make .venv with guard and its test tools, from the system's Python, readable by every user.
+# Debian packages that are missing are installed where we are root, and named where we are not.
+set -eu
+cd "$(dirname "$0")/.."
+python=${PYTHON:-/usr/bin/python3}
+
+# program:package, what the demo and the tests start
+wanted="python3:python3 git:git gcc:gcc make:make tar:tar node:nodejs npm:npm sqlite3:sqlite3 rsync:rsync
+setfacl:acl setfattr:attr strace:strace bwrap:bubblewrap firejail:firejail bindfs:bindfs xz:xz-utils unshare:util-linux"
+missing=""
+for pair in $wanted; do
+	command -v "${pair%%:*}" > /dev/null 2>&1 || missing="$missing ${pair##*:}"
+done
+"$python" -c 'import venv, ensurepip' 2> /dev/null || missing="$missing python3-venv"
+ldconfig=$(command -v ldconfig || echo /sbin/ldconfig)
+"$ldconfig" -p 2> /dev/null | grep -q libseccomp.so.2 || missing="$missing libseccomp2"
+ls /usr/include/asm-generic/errno.h /usr/include/*/asm-generic/errno.h /usr/include/stdio.h > /dev/null 2>&1 ||
+	{ [ -e /usr/include/stdio.h ] || missing="$missing libc6-dev"; }
+if [ -n "$missing" ]; then
+	if [ "$(id -u)" = 0 ] && command -v apt-get > /dev/null; then
+		echo "setup: installing$missing" >&2
+		export DEBIAN_FRONTEND=noninteractive
+		apt-get update -qq >&2
+		# shellcheck disable=SC2086 # a list of package names
+		apt-get install -y -qq --no-install-recommends $missing > .apt.log 2>&1 || { cat .apt.log >&2; exit 1; }
+		rm -f .apt.log
+	else
+		echo "setup: missing, and only root can install it: apt-get install$missing" >&2
+		echo "setup: going on; what needs them is skipped and says so" >&2
+	fi
+fi
+
+# The environment must be reachable by every user. Where the clone is not (a private directory), it is
+# kept outside and .venv is a link to it.
+umask 022
+if [ ! -e .venv/bin/python ]; then
+	target=$PWD/.venv
+	if [ "$(id -u)" = 0 ] && ! setpriv --reuid 65534 --regid 65534 --clear-groups test -x "$PWD" 2> /dev/null; then
+		target=/opt/guard-env-$(printf %s "$PWD" | cksum | cut -d' ' -f1)
+		rm -rf "$target" .venv
+		ln -s "$target" .venv
+	fi
+	"$python" -m venv "$target"
+fi
+env=$(readlink -f .venv)
+stamp=$env/.installed
+if [ ! -e "$stamp" ] || [ -n "$(find pyproject.toml guard policies packaging/setup.sh packaging/install-entry -newer "$stamp" ! -name '*.pyc' ! -name __pycache__ -print -quit)" ]; then
+	if [ ! -e "$stamp" ] || [ pyproject.toml -nt "$stamp" ]; then
+		"$env/bin/python" -m pip install -q --disable-pip-version-check '.[test]'
+	else
+		"$env/bin/python" -m pip install -q --disable-pip-version-check --no-deps --force-reinstall .
+	fi
+	library=$("$env/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
+	"$env/bin/python" -m compileall -q "$library/guard" "$library/landlock" > /dev/null
+	packaging/install-entry "$("$python" -c 'import os, sys; print(os.path.realpath(sys.executable))')" "$library" "$env/bin/guard"
+	touch "$stamp"
+fi

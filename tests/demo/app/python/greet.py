@@ -1,0 +1,5 @@
+"""The package that the demo installs."""
+
+
+def main():
+    print("hello from pip")
