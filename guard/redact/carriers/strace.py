@@ -1,4 +1,4 @@
-# ruff: noqa: E501 - a row, or an expression, a line: broken up they cannot be compared with their neighbours
+
 """strace: one key over several `write` or `read` calls of a descriptor.
 
 A string that ends inside a token behind a known start, or inside a secret's value, leaves a note for its process and
@@ -152,10 +152,8 @@ class Calls:
             return Span(
                 start, stop, note.kind, False, True, True, data[start:stop]
             ), stop >= end and b"-----END" not in data[start:stop]
-        if note.kind == "password":
-            head = _VALUE_HEAD.match(data, start, end)
-        else:
-            head = _HEAD.match(data, start, end)
+        shape = _VALUE_HEAD if note.kind == "password" else _HEAD
+        head = shape.match(data, start, end)
         if head is None:
             return None, False
         stop = head.end()

@@ -1,4 +1,4 @@
-# ruff: noqa: E501 - a row, or an expression, a line: broken up they cannot be compared with their neighbours
+
 """Credentials in addresses: user and password, tokens, query parameters."""
 
 from __future__ import annotations
