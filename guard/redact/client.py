@@ -111,9 +111,7 @@ class Client:
         except (OSError, ValueError) as error:
             self.close()
             raise (
-                error
-                if isinstance(error, OSError)
-                else ConnectionError("the service's answer makes no sense")
+                error if isinstance(error, OSError) else ConnectionError("the service's answer makes no sense")
             ) from None
         answer = b"".join(parts)
         if verdict != b"ok":

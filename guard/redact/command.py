@@ -146,9 +146,7 @@ def main(arguments: list[str]) -> int:
         return EXIT_CANNOT
     except OSError as error:
         place = error.filename or "input or output"
-        sys.stderr.write(
-            f"guard redact: {place}: {error.strerror or error}; check the path and its permissions\n"
-        )
+        sys.stderr.write(f"guard redact: {place}: {error.strerror or error}; check the path and its permissions\n")
         return EXIT_CANNOT
     except KeyboardInterrupt:
         return 130
@@ -187,9 +185,7 @@ def run(options: Options) -> int:
     return EXIT_FOUND if options.check and found else 0
 
 
-def _filter(
-    options: Options, scanner: Scanner, marks: Marks, report: Report | None, stack: ExitStack
-) -> None:
+def _filter(options: Options, scanner: Scanner, marks: Marks, report: Report | None, stack: ExitStack) -> None:
     from guard.redact import packing
     from guard.redact.files import Output, opened
     from guard.redact.stream import Redactor

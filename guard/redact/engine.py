@@ -72,9 +72,7 @@ class PlainEngine:
             compiled = self._compiled.get(number)
             if compiled is None:
                 source = (
-                    b"(?=(%s))" % (pattern.tail or pattern.regex)
-                    if pattern.fixed or pattern.tail
-                    else pattern.regex
+                    b"(?=(%s))" % (pattern.tail or pattern.regex) if pattern.fixed or pattern.tail else pattern.regex
                 )
                 compiled = re.compile(source, re.DOTALL | (re.IGNORECASE if pattern.nocase else 0))
                 self._compiled[number] = compiled
@@ -184,9 +182,7 @@ def _store(path: str, database: bytes) -> None:
             file.write(database)
         os.replace(temporary, path)
         # Each version of the rules leaves a megabyte behind; a shared home needs the last few.
-        old = sorted(
-            (p for p in os.scandir(folder) if p.name.endswith(".hsdb")), key=lambda p: p.stat().st_mtime
-        )
+        old = sorted((p for p in os.scandir(folder) if p.name.endswith(".hsdb")), key=lambda p: p.stat().st_mtime)
         for entry in old[:-4]:
             os.unlink(entry.path)
     except OSError:

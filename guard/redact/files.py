@@ -158,12 +158,7 @@ def in_place(
             lambda inner: in_place(path, scanner, marks, carrier, inner, session_end),
             report,
         )
-    live = (
-        carrier == "history"
-        or os.path.basename(real) in HISTORIES
-        or info.st_nlink > 1
-        or _open_elsewhere(real)
-    )
+    live = carrier == "history" or os.path.basename(real) in HISTORIES or info.st_nlink > 1 or _open_elsewhere(real)
     observe = report.observer(path) if report is not None else None
     if not live:
         return _replace(real, scanner, marks, carrier, observe)
@@ -199,13 +194,7 @@ def network(path: str) -> bool:
     with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as file:
         for line in file:
             fields = line.split(" ")
-            point = (
-                fields[4]
-                .replace("\\040", " ")
-                .replace("\\011", "\t")
-                .replace("\\012", "\n")
-                .replace("\\134", "\\")
-            )
+            point = fields[4].replace("\\040", " ").replace("\\011", "\t").replace("\\012", "\n").replace("\\134", "\\")
             if len(point) >= len(best) and (path == point or path.startswith(point.rstrip("/") + "/")):
                 best, kind = point, fields[fields.index("-") + 1]
     return kind in _NETWORK or kind == "fuse" or kind.startswith("fuse.")
@@ -359,8 +348,7 @@ def _overwrite_once(
                 observe(sighting)
             old = bytes(content[sighting.offset : sighting.offset + sighting.length])
             new = b"\n".join(
-                fitted(marks.mark(sighting.span), len(part)) if part.strip() else part
-                for part in old.split(b"\n")
+                fitted(marks.mark(sighting.span), len(part)) if part.strip() else part for part in old.split(b"\n")
             )
             if new == old:
                 continue

@@ -129,10 +129,7 @@ def parse(text: str, scope: str) -> list[Key]:
 def dump(keys: list[Key]) -> str:
     """Write keys as `parse` reads them."""
     return (
-        "\n".join(
-            [_HEADER, *(f"{k.secret.hex()} {k.until:.0f}" if k.until else k.secret.hex() for k in keys)]
-        )
-        + "\n"
+        "\n".join([_HEADER, *(f"{k.secret.hex()} {k.until:.0f}" if k.until else k.secret.hex() for k in keys)]) + "\n"
     )
 
 

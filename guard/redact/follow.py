@@ -104,9 +104,7 @@ def follow(
             except (GuardError, OSError) as error:
                 sys.stderr.write(f"guard redact: {path}: {error}\n")
                 now = entry
-            seen[key] = _Seen(
-                entry.st_size, now.st_mtime_ns if now.st_size == entry.st_size else -1, entry.st_size
-            )
+            seen[key] = _Seen(entry.st_size, now.st_mtime_ns if now.st_size == entry.st_size else -1, entry.st_size)
         if once:
             return
         time.sleep(PAUSE)

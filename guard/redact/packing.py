@@ -64,9 +64,7 @@ def _gzip(source: Iterator[bytes], redactor: Redactor, write: Callable[[bytes], 
                 elif not unpacker.eof:
                     break
     except zlib.error as error:
-        raise GuardError(
-            f"damaged gzip data ({error})", "unpack what can be saved with zcat and redact that"
-        ) from None
+        raise GuardError(f"damaged gzip data ({error})", "unpack what can be saved with zcat and redact that") from None
     if not unpacker.eof:
         raise GuardError("the gzip data ends too early", "unpack what can be saved with zcat and redact that")
     write(packer.compress(redactor.finish()) + packer.flush())

@@ -58,9 +58,7 @@ def _b64url(data: bytes) -> str:
 def jwt(rng: random.Random) -> str:
     """Return a JWT of random claims."""
     head = json.dumps({"alg": rng.choice(["HS256", "RS256", "ES256"]), "typ": "JWT"}, separators=(",", ":"))
-    body = json.dumps(
-        {"sub": _draw(rng, _BASE62, 12), "iat": rng.randrange(10**9, 2 * 10**9)}, separators=(",", ":")
-    )
+    body = json.dumps({"sub": _draw(rng, _BASE62, 12), "iat": rng.randrange(10**9, 2 * 10**9)}, separators=(",", ":"))
     return f"{_b64url(head.encode())}.{_b64url(body.encode())}.{_b64url(rng.randbytes(32))}"
 
 
@@ -103,8 +101,7 @@ def _slot(rng: random.Random, name: str, size: int) -> str:
     if name == "bedrock":
         return (
             base64.b64encode(
-                f"BedrockAPIKey-{_draw(rng, _LOWER, 4)}-at-{_draw(rng, '0123456789', 12)}:".encode()
-                + rng.randbytes(42)
+                f"BedrockAPIKey-{_draw(rng, _LOWER, 4)}-at-{_draw(rng, '0123456789', 12)}:".encode() + rng.randbytes(42)
             )
             .decode()
             .rstrip("=")
@@ -139,9 +136,7 @@ def fill(template: str, rng: random.Random) -> tuple[str, list[str]]:
 
 def pem(rng: random.Random, label: str = "RSA PRIVATE KEY", size: int = 1200, newline: str = "\n") -> str:
     """Return a PEM block with a random body of `size` bytes."""
-    body = base64.b64encode(
-        (b"openssh-key-v1\0" if "OPENSSH" in label else b"\x30\x82") + rng.randbytes(size)
-    ).decode()
+    body = base64.b64encode((b"openssh-key-v1\0" if "OPENSSH" in label else b"\x30\x82") + rng.randbytes(size)).decode()
     lines = [body[i : i + 64] for i in range(0, len(body), 64)]
     return newline.join([f"-----BEGIN {label}-----", *lines, f"-----END {label}-----", ""])
 
@@ -157,6 +152,4 @@ def putty(rng: random.Random) -> str:
         lines[0],
         lines[1],
     ]
-    return "\n".join(
-        [*head, "Private-Lines: 12", *lines[2:], f"Private-MAC: {_draw(rng, '0123456789abcdef', 64)}", ""]
-    )
+    return "\n".join([*head, "Private-Lines: 12", *lines[2:], f"Private-MAC: {_draw(rng, '0123456789abcdef', 64)}", ""])

@@ -89,11 +89,7 @@ class _FormatRule:
         )
         incident = good and not cut and len(body) >= 1 and (row.gate == "jwt" or _dense(value))
         short = len(body) < row.least
-        return [
-            Span(
-                start, end, row.kind, incident and not short, cut or short, True, value.replace(b"\\/", b"/")
-            )
-        ]
+        return [Span(start, end, row.kind, incident and not short, cut or short, True, value.replace(b"\\/", b"/"))]
 
     def _passes(self, body: bytes, value: bytes, cut: bool) -> bool:
         row = self.row
@@ -102,9 +98,7 @@ class _FormatRule:
         if cut:
             return True
         if row.gate == "random":
-            return len(body) >= row.least and words.drawn(
-                body if len(body) >= 16 else value, min(row.least, 16)
-            )
+            return len(body) >= row.least and words.drawn(body if len(body) >= 16 else value, min(row.least, 16))
         if row.gate == "jwt":
             return row.check is not None and (row.check(value) or words.looks_random(value, 24))
         if row.gate in ("none", "plain"):
@@ -182,7 +176,8 @@ class Scanner:
             patterns.append(pattern)
             self._handlers.append(handler)
         self.patterns: Sequence[Pattern] = tuple(patterns)
-        self._wraps = len(patterns) - len(tails.TERMINAL)
+        self._events = len(patterns) - len(tails.EVENTS)
+        self._wraps = self._events - len(tails.TERMINAL)
         self._tails = self._wraps - len(tails.STRACE)
         self._given = engine
         self._fast: Engine | None = engine
@@ -191,6 +186,7 @@ class Scanner:
         self.withheld = 0
         self.calls: list[int] = []
         self.wraps: list[int] = []
+        self.events = False
 
     def engine(self, size: int) -> Engine:
         """Return the engine for a text of `size` bytes; the first large one loads hyperscan."""
@@ -211,7 +207,7 @@ class Scanner:
         hits = self.engine(len(data)).scan(data)
         spans: list[Span] = []
         if depth == 0:
-            self.calls, self.wraps = [], []
+            self.calls, self.wraps, self.events = [], [], False
         if hits:
             text = Text(data)
             spans = self._confirm(text, hits, since, depth)
@@ -232,7 +228,8 @@ class Scanner:
         others = [hit for hit in hits if self._formats <= hit & _NUMBER < self._tails]
         if depth == 0 and len(own) + len(others) < len(hits):
             self.calls = [hit >> NUMBER_BITS for hit in hits if self._tails <= hit & _NUMBER < self._wraps]
-            self.wraps = [hit >> NUMBER_BITS for hit in hits if self._wraps <= hit & _NUMBER]
+            self.wraps = [hit >> NUMBER_BITS for hit in hits if self._wraps <= hit & _NUMBER < self._events]
+            self.events = any(hit & _NUMBER >= self._events for hit in hits)
         self._run(text, own, since, depth, spans)
         text.note(spans)
         self._run(text, others, since, depth, spans)
@@ -344,9 +341,7 @@ def _rows(scanner: Scanner) -> list[tuple[Pattern, Handler]]:
     for row_of_programs in commands.COMMANDS:
         confirmer = commands.Confirmer(row_of_programs)
 
-        def confirm_program(
-            text: Text, end: int, depth: int, check: commands.Confirmer = confirmer
-        ) -> list[Span]:
+        def confirm_program(text: Text, end: int, depth: int, check: commands.Confirmer = confirmer) -> list[Span]:
             return check(text, end)
 
         names = tuple(row_of_programs.programs)
@@ -359,7 +354,7 @@ def _rows(scanner: Scanner) -> list[tuple[Pattern, Handler]]:
 
     # Last, where the scanner expects them: these ask no handler, their ends are the carriers' to judge.
     rows += decoding
-    rows += [(pattern, _nothing) for pattern in (*tails.STRACE, *tails.TERMINAL)]
+    rows += [(pattern, _nothing) for pattern in (*tails.STRACE, *tails.TERMINAL, *tails.EVENTS)]
     return rows
 
 
@@ -446,9 +441,7 @@ def _decoding_rows(scanner: Scanner) -> tuple[list[tuple[Pattern, Handler]], Han
                 if run is None:
                     continue
                 text.vain[name] = (start, run.end())
-                found = [
-                    s for s in scanner.through(shadow.hexadecimal(data, start, run.end()), depth) if s.named
-                ]
+                found = [s for s in scanner.through(shadow.hexadecimal(data, start, run.end()), depth) if s.named]
                 if found:
                     return found
         return []
@@ -563,14 +556,10 @@ def _decoding_rows(scanner: Scanner) -> tuple[list[tuple[Pattern, Handler]], Han
     )
     forms = [
         rb"[0-9]{8}%3aAA",
-        *sorted(
-            {form for prefix in _PREFIXES if prefix != b"-----BEGIN " for form in _percent_forms(prefix)}
-        ),
+        *sorted({form for prefix in _PREFIXES if prefix != b"-----BEGIN " for form in _percent_forms(prefix)}),
     ]
     # A body of base64 has its `+` and `/` encoded, perhaps before the matcher has seen enough of it.
-    dense = sorted(
-        {start for row in FORMATS if b"/" in row.cls and b"[" not in row.starts[0] for start in row.starts}
-    )
+    dense = sorted({start for row in FORMATS if b"/" in row.cls and b"[" not in row.starts[0] for start in row.starts})
     forms.append(rb"00[A-Za-z0-9]{13}%21")
     forms.append(rb"(?:" + b"|".join(dense) + rb")[A-Za-z0-9]{0,24}%(?:2[bf]|3d)")
     rows.append(
@@ -667,11 +656,7 @@ def _truncated(data: bytes, end: int) -> list[Span]:
     for found in _ANY_START.finditer(data, start, stop):
         body = data[found.end() : stop]
         row = next((row for row in FORMATS if any(re.match(s, found.group()) for s in row.starts)), None)
-        begin = (
-            _grow(data, found.start(), row.grow)
-            if row is not None and row.grow is not None
-            else found.start()
-        )
+        begin = _grow(data, found.start(), row.grow) if row is not None and row.grow is not None else found.start()
         if (
             not begins_token(data, begin, b"_")
             or words.is_example(body)

@@ -163,18 +163,14 @@ class Service:
         with self._lock:
             found = self._scanner.find(value)
         named = len(found) == 1 and found[0].named and found[0].end - found[0].start >= len(value) - 1
-        identity = self._identity(
-            Span(0, len(value), found[0].kind if named else kind, False, False, named, value)
-        )
+        identity = self._identity(Span(0, len(value), found[0].kind if named else kind, False, False, named, value))
         if identity is None:
             return True, b""
         pairs = [(identity.key_id, identity.fingerprint), *identity.former]
         return True, " ".join(f"{key} {value}" for key, value in pairs).encode()
 
 
-def serve(
-    path: str | None = None, ready: threading.Event | None = None, stop: threading.Event | None = None
-) -> None:
+def serve(path: str | None = None, ready: threading.Event | None = None, stop: threading.Event | None = None) -> None:
     """Listen until told to stop.
 
     Args:
@@ -189,15 +185,11 @@ def serve(
     place = (
         path
         or socket_paths()[
-            0
-            if uid == 0 or os.environ.get("GUARD_STATE_DIR") or os.environ.get("GUARD_REDACT_SOCKET")
-            else -1
+            0 if uid == 0 or os.environ.get("GUARD_STATE_DIR") or os.environ.get("GUARD_REDACT_SOCKET") else -1
         ]
     )
     keys = (
-        fingerprint.site_keys()
-        if uid == 0 or os.access(fingerprint.site_path(), os.R_OK)
-        else fingerprint.user_keys()
+        fingerprint.site_keys() if uid == 0 or os.access(fingerprint.site_path(), os.R_OK) else fingerprint.user_keys()
     )
     service = Service(keys, uid)
     listener = listen(place, everybody=uid == 0)
@@ -239,9 +231,7 @@ def listen(path: str, everybody: bool) -> socket.socket:
     probe = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
     try:
         probe.connect(path)
-        raise StateError(
-            f"a service listens at {path} already", "stop it first (guard serve redact runs once a node)"
-        )
+        raise StateError(f"a service listens at {path} already", "stop it first (guard serve redact runs once a node)")
     except (FileNotFoundError, ConnectionRefusedError):
         with suppress(FileNotFoundError):
             os.unlink(path)  # what a killed service left behind

@@ -244,8 +244,7 @@ def _per_line(data: bytes, start: int, raw: bytes, span: Span, first: bytes) -> 
         elif not prefix or prefix.isspace():
             keep = line[: len(line) - len(line.lstrip(b" \t"))]
         out.append(
-            keep
-            + (short + ending if line[len(keep) :].strip() or number == len(lines) - 1 else line[len(keep) :])
+            keep + (short + ending if line[len(keep) :].strip() or number == len(lines) - 1 else line[len(keep) :])
         )
     return b"\n".join(out)
 

@@ -51,9 +51,7 @@ def read_quoted(data: bytes, pos: int, limit: int) -> Value | None:
     entity = opening.group(3)
     if entity is not None:
         end = data.find(entity, start, stop)
-        return (
-            Value(start, end, True, True) if end >= 0 else Value(start, _cut(data, start, stop), True, False)
-        )
+        return Value(start, end, True, True) if end >= 0 else Value(start, _cut(data, start, stop), True, False)
     k = len(opening.group(1))
     quote = opening.group(2)
     i = start
@@ -135,12 +133,7 @@ def _continue_word(data: bytes, value: Value, limit: int) -> Value:
             if byte == opened and not value.quoted:
                 break
             part = read_quoted(data, end, limit)
-            if (
-                part is None
-                or not part.closed
-                or part.start == part.end
-                or _APART.search(data, part.start, part.end)
-            ):
+            if part is None or not part.closed or part.start == part.end or _APART.search(data, part.start, part.end):
                 break
             follow = data[part.end + 1 : part.end + 2]
             if (

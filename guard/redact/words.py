@@ -87,22 +87,10 @@ def name_strength(name: bytes) -> int:
     last = words[-1]
     pair = words[-2] + last if len(words) > 1 else b""
     triple = words[-3] + pair if len(words) > 2 else b""
-    if (
-        last in _PASSWORD_WORDS
-        or pair in _PASSWORD_WORDS
-        or pair in (b"passphrase", b"passcode", b"password")
-    ):
-        if (
-            last == b"pass"
-            and len(words) > 1
-            and words[-2] in (b"by", b"first", b"second", b"two", b"single", b"one")
-        ):
+    if last in _PASSWORD_WORDS or pair in _PASSWORD_WORDS or pair in (b"passphrase", b"passcode", b"password"):
+        if last == b"pass" and len(words) > 1 and words[-2] in (b"by", b"first", b"second", b"two", b"single", b"one"):
             return 0
-        if (
-            last in (b"pass", b"pw", b"pwd")
-            and len(words) > 1
-            and words[-2] in (b"old", b"all", b"n", b"num")
-        ):
+        if last in (b"pass", b"pw", b"pwd") and len(words) > 1 and words[-2] in (b"old", b"all", b"n", b"num"):
             return PASSWORD if words[-2] == b"old" and last == b"pw" else 0
         return PASSWORD
     if last in _TOKEN_WORDS or pair in _TOKEN_WORDS or triple in _TOKEN_WORDS:
@@ -180,9 +168,7 @@ _REFERENCE = Lazy(
     rb"(?:os|process|System|self|this|cls|config|settings|conf|app|args|opts|options|params|request|req|ctx|env|"
     rb"props|kwargs|data|ENV|Deno|import)\??[.\[(]|"
     rb"(?:getenv|get_env|getpass|input|prompt|environ|secrets?|lookup|var|local|data|str|bytes|len|int|Secret[A-Za-z]*)[.(\[]|"
-    rb"\*{2,}|\.{3}|\[REDACTED|\xe2\x80[\xa2\xa6]|[xX]{4,}\Z|[-_=.#?0]+\Z|\u2022".replace(
-        rb"\u2022", b"\xe2\x97\x8f"
-    )
+    rb"\*{2,}|\.{3}|\[REDACTED|\xe2\x80[\xa2\xa6]|[xX]{4,}\Z|[-_=.#?0]+\Z|\u2022".replace(rb"\u2022", b"\xe2\x97\x8f")
 )
 _REFERENCE_ONLY = Lazy(
     rb"(?:\$\{?[A-Za-z_][A-Za-z0-9_]{0,80}\}?|\$\{\{.{0,200}\}\}|\$\(.{0,400}\)|`.{0,400}`|\$\{[A-Za-z_][^{}]{0,200}\}|"
@@ -257,18 +243,14 @@ def is_placeholder(value: bytes) -> bool:
     letters = [w for w in words if not w.isdigit()]
     digits = sum(len(w) for w in words) - sum(len(w) for w in letters)
     if not letters:
-        return value.isdigit() and (
-            len(set(value)) == 1 or value in b"01234567890123456789 98765432109876543210"
-        )
+        return value.isdigit() and (len(set(value)) == 1 or value in b"01234567890123456789 98765432109876543210")
     if digits > 4:
         return False
     symbols = len(value) - sum(len(w) for w in words)
     if symbols > len(words) + 1:
         return False
     whole = b"".join(letters)
-    if whole in _PLACE_WORDS and (
-        digits == 0 or whole in (b"foo", b"bar", b"xxx", b"test", b"abc", b"example")
-    ):
+    if whole in _PLACE_WORDS and (digits == 0 or whole in (b"foo", b"bar", b"xxx", b"test", b"abc", b"example")):
         return digits < 4
     return digits == 0 and all(w in _PLACE_WORDS or (len(set(w)) == 1 and len(w) > 2) for w in letters)
 
@@ -323,9 +305,7 @@ _EXAMPLE_WORDS: Final = (
 
 _VOWEL_RUN = Lazy(rb"[a-z]{3,}|[A-Z]{4,}|[A-Z][a-z]{2,}")
 _PRONOUNCED = Lazy(rb"(?i)[aeiouy]")
-_CLUSTER = Lazy(
-    rb"(?i)[bcdfghjklmnpqrstvwxz]{5,}|[^aeiou]q|q[^u]|[jvx][bcdfghjklmnpqrstvwxz]|[bcdfghjkpqtvwxz]{3}"
-)
+_CLUSTER = Lazy(rb"(?i)[bcdfghjklmnpqrstvwxz]{5,}|[^aeiou]q|q[^u]|[jvx][bcdfghjklmnpqrstvwxz]|[bcdfghjkpqtvwxz]{3}")
 
 
 @lru_cache(maxsize=1024)

@@ -28,8 +28,7 @@ def redact_arguments(argv: tuple[str, ...]) -> tuple[Redacted, ...]:
         # The marker swallowed an element's border: keep no element that the list reading changed.
         return tuple(bless("[REDACTED:argument]") for _ in alone)
     return tuple(
-        word if part == word.translate(_QUOTED) else bless(part)
-        for word, part in zip(alone, parts, strict=True)
+        word if part == word.translate(_QUOTED) else bless(part) for word, part in zip(alone, parts, strict=True)
     )
 
 

@@ -17,8 +17,7 @@ from guard.redact.spans import Span
 _EVENT: Final = rb'\[\d{1,12}(?:\.\d{1,12})?, ?"%s", ?"'
 _OTHER: Final = rb'(?:\[\d{1,12}(?:\.\d{1,12})?, ?"%s", ?"(?:[^"\\\n]|\\.)*"\]\r?\n)*'
 _GAPS: Final = tuple(
-    Lazy(rb'"\]\r?\n' + _OTHER % other + _EVENT % kind)
-    for kind, other in ((b"o", b"[imr]"), (b"i", b"[omr]"))
+    Lazy(rb'"\]\r?\n' + _OTHER % other + _EVENT % kind) for kind, other in ((b"o", b"[imr]"), (b"i", b"[omr]"))
 )
 _LINE = Lazy(_EVENT % b"[io]" + rb'(?:[^"\\\n]|\\.)*"\]\r?\n')
 _ENDED = Lazy(rb'(?:\\n|\\r|\\u000[aAdD])(?:\\u001b\[[0-9;?]*[A-Za-z])*"\]\r?\n\Z')

@@ -9,8 +9,6 @@ from guard.redact.carriers import cast, jsonl, pty, strace
 from guard.redact.scan import Scanner
 from guard.redact.spans import Span, merge
 
-_EVENTS = (b', "o", "', b',"o","', b', "i", "', b',"i","')
-
 
 class Mixed:
     """Any text.
@@ -32,6 +30,7 @@ class Mixed:
         # Taken now: the carriers ask the scanner about fragments, which begins these lists anew.
         calls = [end for end in self._scanner.calls if end > since]
         wraps = [end for end in self._scanner.wraps if end > since]
+        events = self._scanner.events
         if self._calls is not None:
             more = self._calls.spans(data, since, calls)
             if more:
@@ -40,7 +39,7 @@ class Mixed:
             more = self._wraps.spans(data, since, wraps)
             if more:
                 spans = merge(spans + more)
-        if self._wraps is not None and any(mark in data for mark in _EVENTS):
+        if self._wraps is not None and events:
             more = cast.first_marked(cast.spans(self._scanner, data, since))
             if more:
                 spans = merge(spans + more)

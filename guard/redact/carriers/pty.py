@@ -66,10 +66,7 @@ class Wraps:
         if tail is None or width < _LEAST_WIDTH:
             return None
         body = tail.group()[len(tail.group(1)) :]
-        if (
-            any(s.named and s.incident and not s.partial for s in self._scanner.find(tail.group()))
-            and len(body) < 60
-        ):
+        if any(s.named and s.incident and not s.partial for s in self._scanner.find(tail.group())) and len(body) < 60:
             return None
         if len(body) < 2 or words.is_name(body) or (len(tail.group(1)) < 4 and not words.drawn(body, 4)):
             return None
@@ -83,8 +80,6 @@ class Wraps:
             return []
         kind, text = note
         rest = head.group(1)
-        if not any(
-            s.named and s.end > len(text) for s in self._scanner.find(text + rest)
-        ) and not words.drawn(rest, 6):
+        if not any(s.named and s.end > len(text) for s in self._scanner.find(text + rest)) and not words.drawn(rest, 6):
             return []
         return [Span(head.start(1), head.end(1), kind, False, True, True, rest)]

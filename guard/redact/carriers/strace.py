@@ -1,4 +1,3 @@
-
 """strace: one key over several `write` or `read` calls of a descriptor.
 
 A string that ends inside a token behind a known start, or inside a secret's value, leaves a note for its process and
@@ -18,11 +17,7 @@ from guard.redact.spans import Span
 
 _CALL = Lazy(
     rb"^(?:\[pid +(\d+)\] |(\d+) +)?(?:\d[\d:.]* +)?(?:\(\+ *[\d.]+\) )?"
-    rb"(?:("
-    + tails.CALLS
-    + rb")\((\d+)(?:<[^>\n]{0,200}>)?, \"|<\.\.\. ("
-    + tails.CALLS
-    + rb") resumed>(?:, )?\")",
+    rb"(?:(" + tails.CALLS + rb")\((\d+)(?:<[^>\n]{0,200}>)?, \"|<\.\.\. (" + tails.CALLS + rb") resumed>(?:, )?\")",
     re.MULTILINE,
 )
 _STRING_END = Lazy(rb'(?:[^"\\\n]|\\.)*"')
@@ -175,14 +170,10 @@ class Calls:
         low = max(start, end - 600)
         headers = list(blocks.BEGIN.finditer(data, start, end))
         header = headers[-1] if headers else None
-        if (
-            header is not None
-            and header.group()[:5] != b"PuTTY"
-            and data.find(b"-----END", header.end(), end) < 0
-        ):
-            return Span(
-                header.start(), end, "private-key", False, True, True, data[header.start() : end]
-            ), _Note("private-key", b"", False, place + _REACH)
+        if header is not None and header.group()[:5] != b"PuTTY" and data.find(b"-----END", header.end(), end) < 0:
+            return Span(header.start(), end, "private-key", False, True, True, data[header.start() : end]), _Note(
+                "private-key", b"", False, place + _REACH
+            )
         tail = TAIL.search(data, low, end)
         if tail is not None:
             text = tail.group()
@@ -209,9 +200,7 @@ class Calls:
             value = named.group(1)
             if not words.is_placeholder(value) or len(value) < 3:
                 return (
-                    Span(named.start(1), end, "password", False, True, False, value)
-                    if len(value) > 2
-                    else None,
+                    Span(named.start(1), end, "password", False, True, False, value) if len(value) > 2 else None,
                     _Note("password", value, len(value) >= 20, place + _REACH),
                 )
         cut = _CUT.search(data, low, end)

@@ -1,4 +1,3 @@
-
 """Credentials in addresses: user and password, tokens, query parameters."""
 
 from __future__ import annotations

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-_CONTEXT = (
-    "change it where it is used, and hand it to programs by file, descriptor or keyring instead of by name"
-)
+_CONTEXT = "change it where it is used, and hand it to programs by file, descriptor or keyring instead of by name"
 _BY_KIND = {
     "private-key": "make a new key pair and take the old public key out of every place that trusts it",
     "pgp-private-key": "revoke the key with its revocation certificate, and make a new one",

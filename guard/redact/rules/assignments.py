@@ -122,26 +122,18 @@ def prose_follows(data: bytes, pos: int, limit: int) -> bool:
     return _PROSE.match(data, pos, min(pos + 60, limit)) is not None
 
 
-def _shell_assignment(
-    text: Text, pos: int, line_end: int, name: bytes, strength: int, name_start: int
-) -> list[Span]:
+def _shell_assignment(text: Text, pos: int, line_end: int, name: bytes, strength: int, name_start: int) -> list[Span]:
     """Confirm `NAME=value` without blanks: a shell's assignment, .env, ini, a query's parameter, a program's argument."""
     data = text.data
     before = data[name_start - 1 : name_start] if name_start > 0 else b"\n"
     limit = text.command_end(pos)
     if before in (b"?", b"&") or data[max(0, name_start - 5) : name_start] == b"&amp;" or before == b"#":
         value = values.read(data, pos, limit, "url")
-        return (
-            make(text, value.start, value.end, strength, "url", False, kind_of(name, strength))
-            if value
-            else []
-        )
+        return make(text, value.start, value.end, strength, "url", False, kind_of(name, strength)) if value else []
     if before == b";" or _dsn_around(data, name_start):
         value = values.read(data, pos, limit, "dsn")
         return (
-            make(text, value.start, value.end, strength, "dsn", value.quoted, kind_of(name, strength))
-            if value
-            else []
+            make(text, value.start, value.end, strength, "dsn", value.quoted, kind_of(name, strength)) if value else []
         )
     upper = name.isupper()
     if not upper and not name.islower() and data[pos : pos + 1] not in b"\"'\\":

@@ -16,9 +16,7 @@ BLOCK: Final = 32768
 BEGIN = Lazy(
     rb"-----BEGIN (?:[A-Z0-9]{2,12} ){0,4}PRIVATE KEY(?: BLOCK)?-----|PuTTY-User-Key-File-[123]:|---- BEGIN SSH2 ENCRYPTED PRIVATE KEY ----"
 )
-_END = Lazy(
-    rb"-----END (?:[A-Z0-9]{2,12} ){0,4}PRIVATE KEY(?: BLOCK)?-----|---- END SSH2 ENCRYPTED PRIVATE KEY ----"
-)
+_END = Lazy(rb"-----END (?:[A-Z0-9]{2,12} ){0,4}PRIVATE KEY(?: BLOCK)?-----|---- END SSH2 ENCRYPTED PRIVATE KEY ----")
 # What a PEM body is made of, escapes of line ends and prefixes of diffs, quotes and comments included.
 _BODY = Lazy(
     rb"(?:[A-Za-z0-9+/=\s]|\\{1,8}(?:[nrt/]|u000[aAdD]|x0[aAdD]|012|015)|\\{0,7}[\"'][ \t,+.\\]{0,4}(?:\\?\n[ \t]{0,40})?\\{0,7}[\"']|[>#|*+\-:]{1,3}|\x1b\[[0-9;?]{0,12}[A-Za-z]|(?:Proc-Type|DEK-Info|Version|Comment|Charset|Hash|MessageID)[:= ][^\n\\]{0,120})+"
@@ -71,9 +69,7 @@ def extent(data: bytes, start: int) -> tuple[int, bool, bool]:
         body = line[len(prefix) :] if prefix and line.startswith(prefix) else _strip_prefix(line, prefix)
         if following < 0 and not line:
             return pos, False, limit == len(data)
-        if not _LINE_BODY.search(body) or (
-            b" " in body.strip() and b":" not in body and len(body.split()) > 2
-        ):
+        if not _LINE_BODY.search(body) or (b" " in body.strip() and b":" not in body and len(body.split()) > 2):
             return pos, False, False
         pos = stop
     return pos, False, limit == len(data) and again < 0
@@ -81,11 +77,7 @@ def extent(data: bytes, start: int) -> tuple[int, bool, bool]:
 
 def _strip_prefix(line: bytes, prefix: bytes) -> bytes:
     """Take away a log's or a quotation's prefix of the same length as the header's (time stamps differ in digits)."""
-    if (
-        prefix
-        and len(line) > len(prefix)
-        and re.sub(rb"\d", b"0", line[: len(prefix)]) == re.sub(rb"\d", b"0", prefix)
-    ):
+    if prefix and len(line) > len(prefix) and re.sub(rb"\d", b"0", line[: len(prefix)]) == re.sub(rb"\d", b"0", prefix):
         return line[len(prefix) :]
     return line
 
@@ -143,9 +135,7 @@ def block(text: Text, end: int) -> list[Span]:
     if len(value) < 16:
         return []
     kind = "pgp-private-key" if b"PGP" in header.group() else "private-key"
-    return [
-        Span(start, stop, kind, whole and len(set(value)) > 20 and len(value) >= 40, not whole, True, value)
-    ]
+    return [Span(start, stop, kind, whole and len(set(value)) > 20 and len(value) >= 40, not whole, True, value)]
 
 
 _WRAPPED = Lazy(rb"\r?\n[ \t]{0,12}[A-Za-z0-9+/=]{4,80}(?=\r?\n|\Z)")

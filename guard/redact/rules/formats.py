@@ -92,13 +92,9 @@ def jwt_not_sample(token: bytes) -> bool:
     return b"John Doe" not in text and b"1234567890" not in text
 
 
-_ROTATE = (
-    "revoke it at the provider, make a new one, and look through the provider's audit log for uses of the old"
-)
+_ROTATE = "revoke it at the provider, make a new one, and look through the provider's audit log for uses of the old"
 _CLOUD = "deactivate the key in the cloud console, make a new one, and read the account's audit trail since first sight"
-_FORGE = (
-    "revoke the token in the forge's settings, make a narrower one with an expiry, and read its security log"
-)
+_FORGE = "revoke the token in the forge's settings, make a narrower one with an expiry, and read its security log"
 _HASH = "treat the password behind the hash as known: change it"
 _PRIVATE = "make a new key pair and take the old public key out of every place that trusts it"
 
@@ -121,9 +117,7 @@ def _f(
     before: bytes = b"",
     web: bool = False,
 ) -> Format:
-    literal = tuple(
-        re.escape(s).encode() if not s.startswith("~") else s[1:].encode() for s in starts.split()
-    )
+    literal = tuple(re.escape(s).encode() if not s.startswith("~") else s[1:].encode() for s in starts.split())
     return Format(
         kind, literal, body, strict, tuple(samples.split()), advice, leaves, cls, need, least, grow, check, gate, before, web
     )  # fmt: skip

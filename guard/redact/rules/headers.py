@@ -47,9 +47,7 @@ def bearer_value(text: Text, start: int, end: int) -> list[Span]:
         return []
     basic = scheme is not None and scheme.group()[:5].lower() == b"basic"
     kind = "basic-auth" if basic else "bearer-token"
-    incident = (
-        _basic_strict(value) if basic else words.looks_random(value, 24) and not words.is_example(value)
-    )
+    incident = _basic_strict(value) if basic else words.looks_random(value, 24) and not words.is_example(value)
     return [Span(at, at + len(raw), kind, incident, False, False, value)]
 
 
@@ -122,9 +120,7 @@ def cookie(text: Text, end: int) -> list[Span]:
         value = match.group(2)
         if words.is_placeholder(value) or b"[REDACTED" in value:
             continue
-        session = (
-            re.search(rb"sess|sid|token|auth|jwt|csrf|xsrf|login|remember|user|secure|key", name) is not None
-        )
+        session = re.search(rb"sess|sid|token|auth|jwt|csrf|xsrf|login|remember|user|secure|key", name) is not None
         if (
             session and (DIGIT.search(value) or len(value) >= 16) and not words.is_expression(value)
         ) or words.looks_random(value, 16):

@@ -24,9 +24,7 @@ _PLAIN_TOKEN = Lazy(rb"[A-Za-z0-9+/=_\-.~%:]+\Z")
 NUMBER = Lazy(rb"[+-]?[0-9][0-9_,.]*(?:[eE][+-]?\d+)?[a-zA-Z%]{0,2}\Z|0[xX][0-9a-fA-F]+[uUlL]{0,3}\Z")
 DOTTED = Lazy(rb"[A-Za-z_][A-Za-z0-9_]*(?:(?:\.|->|::)[A-Za-z_][A-Za-z0-9_]*)+\Z")
 IDENTIFIER = Lazy(rb"[A-Za-z_][A-Za-z_]*[0-9]{0,2}\Z")
-FORMATTED = Lazy(
-    rb"%[-0-9.]*[sdrixucfgp]\b|%\([a-z_]+\)|\{[a-zA-Z0-9_.:!]*\}|\$\{|\$\(|\{\{|<[A-Za-z_ -]+>|[a-z]\(\)"
-)
+FORMATTED = Lazy(rb"%[-0-9.]*[sdrixucfgp]\b|%\([a-z_]+\)|\{[a-zA-Z0-9_.:!]*\}|\$\{|\$\(|\{\{|<[A-Za-z_ -]+>|[a-z]\(\)")
 
 STRONG_STYLES: Final = frozenset(("env", "cli", "url", "dsn", "sql", "line"))
 
@@ -78,9 +76,7 @@ def password_like(value: bytes, style: str, quoted: bool) -> bool:
             return False
         if value[-1:] in b":?*.!" and WORDLIKE.match(value[:-1]):
             return False
-        if kinds == 1 or (
-            kinds == 2 and words.wordiness(value) > 0.7 and not re.search(rb"[0-9@!#$%^&*]", value)
-        ):
+        if kinds == 1 or (kinds == 2 and words.wordiness(value) > 0.7 and not re.search(rb"[0-9@!#$%^&*]", value)):
             return False
         if _SYMBOL_WORDS.match(value) and words.jumble(value) < 0.4:
             return False
@@ -158,9 +154,7 @@ def token_like(value: bytes, strength: int, style: str, quoted: bool) -> bool:
             and not _PATHLIKE.match(value)
             and not DOTTED.match(value)
         )
-    if _PATHLIKE.match(value) or (
-        DOTTED.match(value) and not words.looks_random(value.rpartition(b".")[2], 20)
-    ):
+    if _PATHLIKE.match(value) or (DOTTED.match(value) and not words.looks_random(value.rpartition(b".")[2], 20)):
         return False
     if random:
         return True
@@ -186,11 +180,7 @@ def token_like(value: bytes, strength: int, style: str, quoted: bool) -> bool:
         )
     if not has_digit or len(value) < 8:
         return False
-    return (
-        words.wordiness(value) < 0.5
-        and classes(value) >= 2
-        and not re.match(rb"[A-Za-z_]+[0-9]{1,2}\Z", value)
-    )
+    return words.wordiness(value) < 0.5 and classes(value) >= 2 and not re.match(rb"[A-Za-z_]+[0-9]{1,2}\Z", value)
 
 
 def judge(value: bytes, strength: int, style: str, quoted: bool) -> bool:
@@ -238,9 +228,7 @@ KIND_OF: Final = {
 }
 
 
-def make(
-    text: Text, start: int, end: int, strength: int, style: str, quoted: bool, kind: str = ""
-) -> list[Span]:
+def make(text: Text, start: int, end: int, strength: int, style: str, quoted: bool, kind: str = "") -> list[Span]:
     """Judge the bytes from `start` to `end` and return the span, or nothing; nothing too for a key found already."""
     raw = text.data[start:end]
     if not raw or text.known(start, end):

@@ -101,9 +101,7 @@ def setter(text: Text, end: int) -> list[Span]:
     if raw[:1] == b"=" or (macro and not value.quoted):
         return []
     style = "code" if macro else "env" if value.quoted or named.group(1).isupper() else "config"
-    return make(
-        text, value.start, value.end, strength, style, value.quoted, kind_of(named.group(1), strength)
-    )
+    return make(text, value.start, value.end, strength, style, value.quoted, kind_of(named.group(1), strength))
 
 
 def called(text: Text, end: int) -> list[Span]:
@@ -141,9 +139,7 @@ def called(text: Text, end: int) -> list[Span]:
     )
     if before.endswith(b"[") and name.lower() in (b"authorization",):
         return bearer_value(text, value.start, value.end)
-    return make(
-        text, value.start, value.end, strength, "env" if setting else "call", True, kind_of(name, strength)
-    )
+    return make(text, value.start, value.end, strength, "env" if setting else "call", True, kind_of(name, strength))
 
 
 def pair(text: Text, end: int) -> list[Span]:

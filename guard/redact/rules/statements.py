@@ -29,9 +29,7 @@ def statement(text: Text, end: int) -> list[Span]:
     shouted = re.search(rb"IDENTIFIED|PASSWORD|PLUGIN|PRAGMA", data[max(0, start - 100) : start]) is not None
     if not shouted and (
         data[end - 1 : end] != b"'"
-        or not re.search(
-            rb"(?i)user|role|login|set |grant|alter|create|pragma", data[max(0, start - 200) : start]
-        )
+        or not re.search(rb"(?i)user|role|login|set |grant|alter|create|pragma", data[max(0, start - 200) : start])
     ):
         return []
     return make(text, value.start, value.end, words.PASSWORD, "sql", True, "password")
@@ -137,9 +135,7 @@ def prefixed(text: Text, end: int) -> list[Span]:
     ):
         return []
     digits = words.digits_in(value)
-    if not (
-        digits >= 2 and value != value.lower() and value != value.upper() and words.jumble(value) >= 0.36
-    ):
+    if not (digits >= 2 and value != value.lower() and value != value.upper() and words.jumble(value) >= 0.36):
         return []
     if words.wordiness(value) > 0.55 or words.is_example(value):
         return []
@@ -155,13 +151,7 @@ def told(text: Text, end: int) -> list[Span]:
     if value is None:
         return []
     raw = text.data[value.start : value.end].rstrip(b".,;:!?)")
-    if (
-        len(raw) < 8
-        or not words.digits_in(raw)
-        or classes(raw) < 3
-        or words.wordiness(raw) > 0.6
-        or b"://" in raw
-    ):
+    if len(raw) < 8 or not words.digits_in(raw) or classes(raw) < 3 or words.wordiness(raw) > 0.6 or b"://" in raw:
         return []
     strength = words.TOKEN if words.looks_random(raw, 24) else words.PASSWORD
     return make(text, value.start, value.start + len(raw), strength, "config", value.quoted)

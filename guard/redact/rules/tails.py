@@ -14,9 +14,7 @@ CALLS: Final = rb"write|read|send|sendto|recv|recvfrom|pwrite64|pread64"
 CONTROL: Final = rb"(?:\x1b\[[0-9;?]{0,12}[A-Za-z])"
 """A terminal's control sequence (ECMA-48 CSI)."""
 
-_NO_START: Final = frozenset(
-    ("crypt-hash", "azure-client-secret", "azure-storage-key", "google-refresh-token")
-)
+_NO_START: Final = frozenset(("crypt-hash", "azure-client-secret", "azure-storage-key", "google-refresh-token"))
 
 
 def _starts() -> dict[bytes, str]:
@@ -35,9 +33,7 @@ STARTS: Final = sorted(KINDS, key=len, reverse=True)
 ANY: Final = b"|".join(re.escape(start) for start in STARTS)
 CUTS: Final = b"|".join(
     re.escape(cut)
-    for cut in sorted(
-        sorted({s[:n] for s in KINDS if len(s) > 2 for n in range(2, len(s))}), key=len, reverse=True
-    )
+    for cut in sorted(sorted({s[:n] for s in KINDS if len(s) > 2 for n in range(2, len(s))}), key=len, reverse=True)
 )
 """Starts that were themselves cut."""
 
@@ -56,9 +52,7 @@ STRACE: Final = (
         False,
         True,
     ),
-    Pattern(
-        rb"(?:" + CALLS + rb")\([0-9]+, \"(?:" + BEHEADED + rb")[A-Za-z0-9_\-]{8}", (b'"',), False, False
-    ),
+    Pattern(rb"(?:" + CALLS + rb")\([0-9]+, \"(?:" + BEHEADED + rb")[A-Za-z0-9_\-]{8}", (b'"',), False, False),
     Pattern(rb"PRIVATE KEY(?: BLOCK)?-----", (b"private key",), False, False),
 )
 """Patterns behind which a call's string may go on in the next call."""
@@ -72,3 +66,6 @@ TERMINAL: Final = (
     ),
 )
 """Patterns behind which a wrapped line may go on in the next line."""
+
+EVENTS: Final = (Pattern(rb"\[[0-9]{1,12}(?:\.[0-9]{1,12})?, ?\"[io]\", ?\"", (b'"o"', b'"i"'), False, False),)
+"""What an asciicast's event begins with."""
