@@ -56,7 +56,7 @@ class _FormatRule:
         start = anchor
         if row.grow is not None:
             start = _grow(data, anchor, row.grow)
-        if not begins_token(data, start, b"_" if start_length < 4 else b""):
+        if not begins_token(data, start, b"_-+" if start_length < 4 else b""):
             return []
         if self._regex is None:
             self._regex = re.compile(rb"(?:" + rb"|".join(row.starts) + rb")(?P<body>" + row.body + rb")")

@@ -1,3 +1,4 @@
+# ruff: noqa: E501 - long literals read better unbroken
 """Text without secrets stays as it is: sources, headers and manuals that stand on every machine."""
 
 import json
@@ -67,3 +68,26 @@ def test_c_headers(scanner):
     redactions, incidents = rates(text, scanner)
     assert redactions <= 1
     assert incidents <= 0.25
+
+
+def test_a_binary_passes_unchanged(scanner):
+    import random
+
+    from guard.redact.stream import redact_bytes
+
+    text = random.Random(3).randbytes(4_000_000)
+    assert redact_bytes(text, scanner) == text
+
+
+def test_images_in_transcripts_stay(scanner):
+    import base64
+    import random
+
+    from guard.redact.stream import redact_bytes
+
+    image = base64.b64encode(random.Random(4).randbytes(2_000_000)).decode()
+    line = (
+        json.dumps({"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": image}}).encode()
+        + b"\n"
+    )
+    assert redact_bytes(line, scanner) == line

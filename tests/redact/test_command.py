@@ -133,7 +133,5 @@ def test_a_cold_call_on_one_line_is_quick():
 
 def test_the_filter_path_loads_no_second_opinion(key):
     program = "import sys, guard.redact.command as c; c.main(['--no-service', '-o', '/dev/null']); sys.stderr.write(str([m for m in sys.modules if 'detect_secrets' in m or m == 'requests']))"
-    done = subprocess.run(
-        [sys.executable, "-c", program], input=key.encode(), capture_output=True, check=True
-    )
+    done = subprocess.run([sys.executable, "-c", program], input=key.encode(), capture_output=True, check=True)
     assert done.stderr == b"[]"

@@ -126,9 +126,7 @@ def test_detect_secrets_203_an_unquoted_value_goes(redact):
 def test_importing_the_package_loads_no_scanner_and_no_network():
     program = "import sys, guard.redact; print([m for m in ('detect_secrets', 'requests', 'hyperscan', 'json', 'guard.redact.scan') if m in sys.modules])"
     assert (
-        subprocess.run(
-            [sys.executable, "-c", program], capture_output=True, text=True, check=True
-        ).stdout.strip()
+        subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout.strip()
         == "[]"
     )
 

@@ -28,9 +28,7 @@ def test_both_engines_redact_the_same(seed, scanner, fast, carriers):
 
     rng = random.Random(seed)
     templates = [t for row in (*FORMATS, *CONTEXTS, *COMMANDS) for t in row.samples]
-    text = b"".join(
-        rng.choice(list(carriers.values()))(samples.fill(rng.choice(templates), rng)[0]) for _ in range(20)
-    )
+    text = b"".join(rng.choice(list(carriers.values()))(samples.fill(rng.choice(templates), rng)[0]) for _ in range(20))
     assert redact_bytes(text, Scanner(PlainEngine(scanner.patterns))) == redact_bytes(text, fast)
 
 

@@ -140,9 +140,7 @@ def redact_same_length(text, key, result):
     return text[:at] + result[at : at + len(key)] + text[at + len(key) :]
 
 
-def test_a_live_file_on_a_network_file_system_is_left_to_its_session(
-    tmp_path, scanner, marks, key, monkeypatch
-):
+def test_a_live_file_on_a_network_file_system_is_left_to_its_session(tmp_path, scanner, marks, key, monkeypatch):
     path = tmp_path / ".bash_history"
     path.write_text(f"{key}\n")
     monkeypatch.setattr(files, "network", lambda _path: True)

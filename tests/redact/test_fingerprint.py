@@ -42,11 +42,7 @@ def identities(scanner, marks, text):
 
 def test_the_same_key_has_one_fingerprint_in_every_carrier(scanner, carriers, key, site):
     marks = Marks(service=False)
-    found = {
-        identity.fingerprint
-        for carry in carriers.values()
-        for identity in identities(scanner, marks, carry(key))
-    }
+    found = {identity.fingerprint for carry in carriers.values() for identity in identities(scanner, marks, carry(key))}
     assert found == {site[0].of(key.encode())}
 
 
@@ -104,9 +100,7 @@ def test_a_service_without_the_site_key_makes_up_none(key):
     assert idle.answer(1000, "redact", "auto", key.encode()) == (True, b"[REDACTED:github-token]")
 
 
-@pytest.mark.parametrize(
-    "guess", [b"hunter2", b"Summer2024!", b"correct horse battery", b"0000", b"deadbeef" * 2]
-)
+@pytest.mark.parametrize("guess", [b"hunter2", b"Summer2024!", b"correct horse battery", b"0000", b"deadbeef" * 2])
 def test_the_service_is_no_oracle_for_guesses(guess, site):
     assert server.Service(site, 0).answer(1000, "fingerprint", "token", guess) == (True, b"")
 
@@ -158,9 +152,7 @@ def test_the_thin_client_needs_the_standard_library_alone(service, key):
 
 def test_the_thin_client_says_when_there_is_no_service(monkeypatch, tmp_path):
     monkeypatch.setenv("GUARD_REDACT_SOCKET", str(tmp_path / "none"))
-    assert (
-        subprocess.run([sys.executable, "-I", "-S", client.__file__], input=b"x", check=False).returncode == 4
-    )
+    assert subprocess.run([sys.executable, "-I", "-S", client.__file__], input=b"x", check=False).returncode == 4
 
 
 def test_a_key_file_is_its_owners_alone(site):
@@ -192,9 +184,4 @@ def test_the_key_commands_make_install_and_rotate(tmp_path, monkeypatch):
     facts = json.loads(runner.invoke(app, ["status", "--json", "--config", two]).stdout)
     assert facts["overlap"][0]["key_id"] == installed.stdout.strip()
     assert runner.invoke(app, ["init", "--config", str(tmp_path / "three")]).exit_code == 0
-    assert (
-        runner.invoke(
-            app, ["install", one + "/fingerprint.key", "--config", str(tmp_path / "three")]
-        ).exit_code
-        == 3
-    )
+    assert runner.invoke(app, ["install", one + "/fingerprint.key", "--config", str(tmp_path / "three")]).exit_code == 3

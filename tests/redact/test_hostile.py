@@ -22,9 +22,7 @@ def test_a_hostile_input_is_bounded(piece, scanner):
     scanner.engine(1 << 20)
     start = time.process_time()
     redact_bytes(text, scanner)
-    assert (
-        time.process_time() - start < 2.5
-    )  # two seconds on an idle machine; caches are shared on a busy one
+    assert time.process_time() - start < 2.5  # two seconds on an idle machine; caches are shared on a busy one
 
 
 def test_lines_that_time_does_not_suffice_for_go_whole(monkeypatch, key):

@@ -11,9 +11,7 @@ from guard.redact.rules.formats import FORMATS
 from guard.redact.rules.table import CONTEXTS
 
 FORMAT_SAMPLES = [
-    pytest.param(row, template, id=f"{row.kind}-{template[:24]}")
-    for row in FORMATS
-    for template in row.samples
+    pytest.param(row, template, id=f"{row.kind}-{template[:24]}") for row in FORMATS for template in row.samples
 ]
 PLACES = [(row, template) for row in (*CONTEXTS, *COMMANDS) for template in row.samples]
 LEAVES = [text for row in (*FORMATS, *CONTEXTS, *COMMANDS) for text in row.leaves]

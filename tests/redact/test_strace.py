@@ -63,9 +63,9 @@ def test_a_key_over_two_buffers_keeps_the_call(redact, key):
 def test_calls_in_single_bytes_of_input_give_the_same(scanner, key):
     text = (call("x " + key[:9]) + call(key[9:] + "\\n")).encode()
     redactor = Redactor(scanner)
-    assert b"".join(
-        [*(redactor.feed(text[i : i + 1]) for i in range(len(text))), redactor.finish()]
-    ) == redact_bytes(text, scanner)
+    assert b"".join([*(redactor.feed(text[i : i + 1]) for i in range(len(text))), redactor.finish()]) == redact_bytes(
+        text, scanner
+    )
 
 
 @pytest.mark.parametrize("size", [8, 12, 25])
@@ -78,26 +78,19 @@ def test_a_string_that_strace_cut_is_gone_as_partial(size, scanner, key):
 
 def test_a_private_key_over_calls_is_gone(redact, remains, rng):
     text = samples.pem(rng).replace("\n", "\\n")
-    out = redact(
-        "".join([call(text[:400]), call(text[400:900]), call(text[900:]), call("hello there")]).encode()
-    )
+    out = redact("".join([call(text[:400]), call(text[400:900]), call(text[900:]), call("hello there")]).encode())
     assert remains(out, text[300:1100].replace("\\n", "")[:400][100:160]) is None
     assert out.count(b'", ') == 4
     assert b"hello there" in out
 
 
 def test_option_and_value_as_two_arguments_are_seen(redact):
-    line = (
-        b'execve("/usr/bin/mysql", ["mysql", "--password", "S3cr3t-pass", "db"], 0x7ffd /* 20 vars */) = 0\n'
-    )
+    line = b'execve("/usr/bin/mysql", ["mysql", "--password", "S3cr3t-pass", "db"], 0x7ffd /* 20 vars */) = 0\n'
     assert redact(line) == line.replace(b"S3cr3t-pass", b"[REDACTED:password]")
 
 
 def test_an_octal_escape_before_a_key_is_not_its_letter(redact, key):
-    assert (
-        redact(f'write(1, "\\0{key}\\0", 9) = 9\n'.encode())
-        == b'write(1, "\\0[REDACTED:github-token]\\0", 9) = 9\n'
-    )
+    assert redact(f'write(1, "\\0{key}\\0", 9) = 9\n'.encode()) == b'write(1, "\\0[REDACTED:github-token]\\0", 9) = 9\n'
 
 
 def test_an_ordinary_trace_passes_unchanged(redact):

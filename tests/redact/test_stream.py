@@ -25,9 +25,7 @@ def mixture(seed, carriers):
             template = rng.choice([t for row in FORMATS for t in row.samples])
             parts.append(rng.choice(list(carriers.values()))(samples.fill(template, rng)[0]))
         elif draw < 0.85:
-            text = samples.fill(rng.choice([t for row in (*CONTEXTS, *COMMANDS) for t in row.samples]), rng)[
-                0
-            ]
+            text = samples.fill(rng.choice([t for row in (*CONTEXTS, *COMMANDS) for t in row.samples]), rng)[0]
             parts.append(
                 rng.choice(
                     [
@@ -58,9 +56,7 @@ def test_chunks_change_nothing(seed, scanner, carriers):
     for size in (1, 7, random.Random(seed).randrange(2, 400)):
         redactor = Redactor(scanner)
         assert (
-            b"".join(
-                [*(redactor.feed(text[i : i + size]) for i in range(0, len(text), size)), redactor.finish()]
-            )
+            b"".join([*(redactor.feed(text[i : i + size]) for i in range(0, len(text), size)), redactor.finish()])
             == whole
         )
 
@@ -134,9 +130,7 @@ def test_nul_bytes_stay_between_their_neighbours(redact, key):
 def test_a_line_without_end_is_cut_between_tokens(gap, scanner, key, remains):
     text = (b"word " * (LINE // 5 + 10))[: LINE + gap] + b" " + key.encode() + b" " + b"more " * 2000
     redactor = Redactor(scanner)
-    out = b"".join(
-        [*(redactor.feed(text[i : i + 65536]) for i in range(0, len(text), 65536)), redactor.finish()]
-    )
+    out = b"".join([*(redactor.feed(text[i : i + 65536]) for i in range(0, len(text), 65536)), redactor.finish()])
     assert remains(out, key) is None
     assert len(out) < len(text)
 
@@ -161,9 +155,7 @@ def test_zstd_frames_stay_zstd(scanner, key):
     zstandard = pytest.importorskip("zstandard")
     out = []
     packing.pump(iter([zstandard.compress(f"a {key} b\n".encode())]), Redactor(scanner), out.append)
-    assert (
-        zstandard.ZstdDecompressor().stream_reader(b"".join(out)).read() == b"a [REDACTED:github-token] b\n"
-    )
+    assert zstandard.ZstdDecompressor().stream_reader(b"".join(out)).read() == b"a [REDACTED:github-token] b\n"
 
 
 def test_damaged_gzip_gives_nothing_out_raw(scanner, key):

@@ -9,9 +9,7 @@ from guard.redact.stream import Redactor, redact_bytes
 
 def recording(pieces, kind="o"):
     lines = [json.dumps({"version": 2, "width": 80, "height": 24})]
-    return (
-        "\n".join([*lines, *(json.dumps([n / 10, kind, piece]) for n, piece in enumerate(pieces))]) + "\n"
-    ).encode()
+    return ("\n".join([*lines, *(json.dumps([n / 10, kind, piece]) for n, piece in enumerate(pieces))]) + "\n").encode()
 
 
 @pytest.mark.parametrize("size", [1, 3, 7, 39])
@@ -28,9 +26,7 @@ def test_a_key_over_events_is_gone_and_the_recording_stays_one(size, kind, redac
 
 def test_typed_and_echoed_events_do_not_hide_each_other(redact, key):
     events = [event for char in key for event in (("i", char), ("o", char))]
-    text = "".join(
-        json.dumps([n / 10, kind, char]) + "\n" for n, (kind, char) in enumerate([*events, ("o", "\r\n")])
-    )
+    text = "".join(json.dumps([n / 10, kind, char]) + "\n" for n, (kind, char) in enumerate([*events, ("o", "\r\n")]))
     shown = {
         kind: "".join(e[2] for e in map(json.loads, redact(text.encode()).splitlines()) if e[1] == kind)
         for kind in "io"

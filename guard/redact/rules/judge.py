@@ -228,12 +228,31 @@ KIND_OF: Final = {
 }
 
 
+_CONTROLS: Final = bytes([*range(9), *range(11, 32), 127])
+
+
+def _readable(value: bytes) -> bool:
+    """Say whether a value that is not ASCII is text and not a stretch of a binary file."""
+    high = len(value) - len(value.translate(None, bytes(range(128, 256))))
+    if high * 4 <= len(value):
+        return True
+    try:
+        value.decode("utf-8")
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
 def make(text: Text, start: int, end: int, strength: int, style: str, quoted: bool, kind: str = "") -> list[Span]:
     """Judge the bytes from `start` to `end` and return the span, or nothing; nothing too for a key found already."""
     raw = text.data[start:end]
     if not raw or text.known(start, end):
         return []
     value = values.canonical(raw)
+    if not value.isascii() and not _readable(value):
+        return []
+    if value.translate(None, _CONTROLS) != value:
+        return []
     if not judge(value, strength, style, quoted):
         return []
     return [Span(start, end, kind or KIND_OF[strength], strict(value, strength, style), False, False, value)]
