@@ -81,4 +81,6 @@ def begins_token(data: bytes, pos: int, before: bytes) -> bool:
     byte = data[pos - 1]
     if not (48 <= byte <= 57 or 65 <= byte <= 90 or 97 <= byte <= 122 or byte in before):
         return True
+    if byte in b"-+" and (pos == 1 or not data[pos - 2 : pos - 1].isalnum()):
+        return True  # a diff's mark, or an option's dash; within a word it joins
     return _ESCAPE_BEFORE.search(data, max(0, pos - 24), pos) is not None
