@@ -161,7 +161,8 @@ class Redactor:
         return end
 
     def _take(self, end: int, last: bool = False) -> bytes:
-        block = bytes(self._pending[:end])
+        with memoryview(self._pending) as view:
+            block = bytes(view[:end])
         del self._pending[:end]
         data = self._context + block if self._context else block
         since = len(self._context)

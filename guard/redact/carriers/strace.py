@@ -24,6 +24,9 @@ _STRING_END = Lazy(rb'(?:[^"\\\n]|\\.)*"')
 _HEAD = Lazy(rb"[A-Za-z0-9_\-+/=.~%:]{1,4096}")
 _VALUE_HEAD = Lazy(rb"[^\s\"'\\&;|<>]{1,256}")
 _VECTOR = Lazy(rb'"(?:\.\.\.)?, iov_len=\d+\}, \{iov_base="')
+_NEAR: Final = 8192
+"""A note of a mere beginning, which most often is none, is forgotten sooner."""
+
 _REACH: Final = 65536
 """A note is forgotten after so many bytes."""
 
@@ -189,7 +192,7 @@ class Calls:
                 note = _Note(kind, text, whole, place + _REACH)
                 fragment = Span(tail.start(), end, kind, False, True, True, text)
                 return (fragment if len(text) > 4 and not whole else None), note
-            return None, _Note("", text, False, place + _REACH)
+            return None, _Note("", text, False, place + _NEAR)
         named = _NAME_TAIL.search(data, low, end)
         if (
             named is not None
@@ -205,7 +208,7 @@ class Calls:
                 )
         cut = _CUT.search(data, low, end)
         if cut is not None:
-            return None, _Note("", cut.group(), False, place + _REACH)
+            return None, _Note("", cut.group(), False, place + _NEAR)
         return None
 
     def _vectors(self, data: bytes, since: int) -> list[Span]:

@@ -101,7 +101,7 @@ CONTEXTS: Final[tuple[Context, ...]] = (
     Context("spaced", rb"[a-z0-9_]\.[a-z0-9_.\-]{0,60}(?:password|passwd|secret|token|secret[._-]?key|access[._-]?key|account[._-]?key[a-z0-9_.\-]{0,60})[ \t]{1,8}",
             (b"password", b"passwd", b"secret", b"token", b"key"), statements.spaced, ("spark.hadoop.fs.s3a.secret.key <b62:40>", "spark.ssl.keyPassword <pw>"), ("the config.token value", "see auth.password for more")),
     Context("expect", rb"send(?:[ \t]+--)?[ \t]+\\{0,7}\"", (b"send",), statements.expect, ("expect \"*assword:\"; send \"<apw>\\r\"",), ("expect \"login:\"; send \"bob\\r\"",)),
-    Context("prefixed", rb"[_-][A-Za-z0-9]{24}", (b"_", b"-"), statements.prefixed,
+    Context("prefixed", rb"(?:[a-z][a-z0-9]_|[a-z]{3}-)[a-z0-9]{24}", (b"_", b"-"), statements.prefixed,
             ("see acme_<b62:40> here", "see acme_live_<b62:32> here", "x zzq_pat_<b62:40>", "see llx-<b62:48>"),
             ("name_of_some_very_long_identifier_here", "sha512-abc_def", "build_0123456789abcdef0123456789abcdef01234567", "TestCaseForTheVeryLongName_AndItsCamelCaseSuffix")),
     Context("private-key", rb"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY|---- BEGIN SSH2 ENCRYPTED PRIV|PuTTY-User-Key-File-[123]", (b"private key", b"begin ssh2", b"putty"), blocks.block, ()),
