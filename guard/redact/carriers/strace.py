@@ -77,7 +77,7 @@ class Calls:
             ends: where the prefilter saw what may go on in another call, in order.
         """
         found: list[Span] = []
-        if b"iov_base" in data:
+        if ends and b"iov_base" in data:
             found += self._vectors(data, since)
         if not ends and not self._notes:
             self._offset += len(data) - since
@@ -91,9 +91,14 @@ class Calls:
                 if index == len(ends):
                     break
                 pos = max(pos, data.rfind(b"\n", 0, ends[index]) + 1)
-            call = _CALL.search(data, pos)
-            if call is None:
-                break
+                call = _CALL.match(data, pos)
+                if call is None:
+                    pos = ends[index]
+                    continue
+            else:
+                call = _CALL.search(data, pos)
+                if call is None:
+                    break
             place = self._offset + call.start() - since
             for key in [key for key, note in self._notes.items() if note.expires < place]:
                 del self._notes[key]

@@ -41,7 +41,7 @@ BEHEADED: Final = b"|".join(re.escape(s[1:]) for s in STARTS if len(s) > 2)
 """Starts without their first character."""
 
 NAME: Final = rb"(?:passw(?:or)?d|passphrase|secret|token|api[_-]?key|access[_-]?key|bearer|basic)[a-z_]{0,12}(?:\\{0,3}[\"'])?[ \t]{0,2}[=: ][ \t]{0,2}(?:\\{0,3}[\"'])?"
-_END: Final = rb"\"(?:\.\.\.)?(?:, [0-9]| <)"
+_END: Final = rb"\"(?:\.\.\.)?(?:, [0-9]|, iov| <)"
 
 STRACE: Final = (
     Pattern(rb"[^A-Za-z0-9](?:" + ANY + rb")" + TOKEN + rb"*" + _END, (b'"',), False, False),
