@@ -1,40 +1,48 @@
-"""Nothing unredacted is stored: the type that says so, importable before an agent starts.
+"""The redactor: no secret is stored.
 
-An event's free text (command lines, paths, working directories, messages) is of type `Redacted`, and
-only this package makes one. Until the redactor is asked, the text is withheld whole.
+Importing this package imports nothing else, since `guard run` does it before the agent starts: rules, engine
+and carriers load when a text is first redacted.
 """
 
-_MADE_HERE = object()
+from __future__ import annotations
+
+from guard.redact.redacted import Redacted, program_name, withhold
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from guard.redact.scan import Scanner
+
+__all__ = ["Redacted", "program_name", "redact_argv", "redact_text", "withhold"]
+
+_SHARED: list[Scanner] = []
 
 
-class Redacted(str):
-    """Text that may be stored: it went through the redactor, or was withheld.
+def redact_text(text: str, carrier: str = "auto") -> Redacted:
+    """Return a text with every secret replaced by a marker without fingerprint.
 
-    Raises:
-        TypeError: when made anywhere but in `guard.redact`.
+    Args:
+        text: any text; what is no Unicode may stand in it as lone surrogates.
+        carrier: how it is read: auto, text, jsonl, strace, pty, history.
     """
+    from guard.redact.redacted import bless
+    from guard.redact.scan import Scanner
+    from guard.redact.stream import redact_bytes
 
-    __slots__ = ()
-
-    def __new__(cls, text: str, made: object = None) -> "Redacted":  # noqa: D102 - the class says it
-        if made is not _MADE_HERE:
-            raise TypeError("only guard.redact makes Redacted text: pass it through withhold()")
-        return str.__new__(cls, text)
-
-
-def withhold(text: "str | bytes") -> Redacted:
-    """Keep nothing of a text that nobody has redacted but that there was one."""
-    return Redacted("[WITHHELD]" if text else "", _MADE_HERE)
+    if not _SHARED:
+        # The rules never change within a process, and building them anew costs 20 ms.
+        _SHARED.append(Scanner())
+    data = text.encode("utf-8", "surrogateescape")
+    return bless(redact_bytes(data, _SHARED[0], None, carrier).decode("utf-8", "surrogateescape"))
 
 
-def program_name(path: str) -> Redacted:
-    """The base name of a program, the one part of a command line that is stored as it is.
+def redact_argv(argv: Iterable[str]) -> tuple[Redacted, ...]:
+    """Return an argument list with every secret replaced, also where option and value are two arguments.
 
-    A name with anything but letters, digits and `._+-@` in it, or of over 64 characters, is withheld:
-    a secret can be a file's name too.
+    Args:
+        argv: the arguments as the kernel has them.
     """
-    name = path.rpartition("/")[2]
-    plain = name.replace(".", "").replace("_", "").replace("+", "").replace("-", "").replace("@", "")
-    if len(name) <= 64 and (plain.isalnum() or not plain) and name.isascii():
-        return Redacted(name, _MADE_HERE)
-    return withhold(name)
+    from guard.redact.carriers.argv import redact_arguments
+
+    return redact_arguments(tuple(argv))

@@ -1,0 +1,310 @@
+# ruff: noqa: E501 - tables of lines and long literals read better unbroken
+"""Speed, memory and recall of the redactor against its peers, on the same files in one run.
+
+    python bench/redact.py [--size MB] [--peers DIR] [--only NAME,…] [--json FILE]
+
+`--peers` is a folder with the programs gitleaks, betterleaks, kingfisher and detect-secrets (a virtual environment's
+bin); those that are missing are left out and said so. Every peer writes its report to a file of its own: as root a
+report to /dev/null has replaced the device. Recall is biased towards this project: the same hands wrote the generators.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import shutil
+import subprocess
+import sys
+import sysconfig
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+
+sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+
+from guard.redact import samples
+from guard.redact.rules.formats import FORMATS
+
+TARGETS = {"strace": 150.0, "syslog": 150.0, "history": 60.0, "jsonl": 40.0, "dense": 5.0, "terminal": 25.0}
+COMMANDS = (
+    "ls -laR /usr/lib/python3",
+    "find /etc -name '*.conf' -exec cat {} +",
+    "perl -e 'use CPAN'",
+    "git --version",
+    f"{sys.executable} -c 'import json, ssl'",
+)
+WORDS = (
+    "ls -la", "cd ~/project", "git status", 'git commit -m "fix the parser"', "make -j8", "python train.py --lr 0.01 --epochs {n}", "sbatch job_{n}.sh", "squeue -u bob",
+    "ssh node{n}", "vim src/main{n}.c", "grep -rn foo src | head -{n}", "docker run --rm -it ubuntu:22.04 bash", "pip install numpy==1.2{n}", "export PATH=$PATH:/opt/bin",
+    "tar xzf data_{n}.tar.gz", "kubectl get pods -n ns{n}", "curl -sSL https://example.org/x{n} | less", "export OMP_NUM_THREADS={n}",
+)  # fmt: skip
+LINES = (
+    "sshd[{n}]: Accepted publickey for bob from 10.0.{n}.7 port {n} ssh2: ED25519 SHA256:0xFakeFingerprint{n}", "systemd[1]: Started Session {n} of user bob.",
+    "sshd[{n}]: Failed password for root from 10.1.2.{n} port {n} ssh2", "sshd[{n}]: pam_unix(sshd:session): session opened for user bob(uid={n}) by (uid=0)",
+    "CRON[{n}]: (root) CMD (cd / && run-parts --report /etc/cron.hourly)", "slurmctld[{n}]: _slurm_rpc_submit_batch_job: JobId={n} InitPrio=1 usec={n}",
+)  # fmt: skip
+
+
+def contents(path: str) -> str:
+    """Return a file's text."""
+    with open(path, encoding="utf-8", errors="replace") as file:
+        return file.read()
+
+
+def key(rng: random.Random) -> str:
+    """Return a random key of a random kind."""
+    row = rng.choice(FORMATS)
+    return samples.fill(rng.choice(row.samples), rng)[0]
+
+
+def traces(rng: random.Random) -> Iterator[str]:
+    """Yield lines of real strace output where strace may run, of a made-up one elsewhere; a key every 2000 lines."""
+    lines: list[str] = []
+    with tempfile.NamedTemporaryFile("r", errors="replace") as file:
+        for command in COMMANDS if shutil.which("strace") else ():
+            subprocess.run(
+                [
+                    "strace",
+                    "-f",
+                    "-ttt",
+                    "-T",
+                    "-s",
+                    "256",
+                    "-o",
+                    file.name,
+                    "sh",
+                    "-c",
+                    f"{command} >/dev/null 2>&1",
+                ],
+                check=False,
+                capture_output=True,
+                timeout=120,
+            )
+            lines += contents(file.name).splitlines()
+    if len(lines) < 1000:
+        lines = [
+            f'9 17000000{n}.1 openat(AT_FDCWD, "/usr/lib/x{n}.so", O_RDONLY|O_CLOEXEC) = 3 <0.000012>'
+            for n in range(5000)
+        ]
+    count = 0
+    while True:
+        for line in lines:
+            count += 1
+            yield (
+                line
+                if count % 2000
+                else f'{count} 1700000000.1 write(3, "x {key(rng)}\\n", 99) = 99 <0.000010>'
+            )
+
+
+def files(folder: str, size: int) -> dict[str, tuple[str, list[str]]]:
+    """Write the corpora, `size` MB the largest, and return path and planted keys of each."""
+    rng = random.Random(7)
+    made: dict[str, tuple[str, list[str]]] = {}
+
+    def write(name: str, megabytes: float, lines: Callable[[], Iterator[tuple[str, str]]]) -> None:
+        path = os.path.join(folder, name)
+        planted: list[str] = []
+        left = int(megabytes * 1e6)
+        with open(path, "w", encoding="utf-8", errors="replace") as file:
+            for line, secret in lines():
+                left -= file.write(line + "\n")
+                if secret:
+                    planted.append(secret)
+                if left <= 0:
+                    break
+        made[name] = (path, planted)
+
+    def strace() -> Iterator[tuple[str, str]]:
+        for line in traces(rng):
+            yield line, line.split('"x ')[1].split("\\n")[0] if '"x ' in line and "write(3" in line else ""
+
+    def plain(rows: tuple[str, ...], head: str, every: int) -> Callable[[], Iterator[tuple[str, str]]]:
+        def generate() -> Iterator[tuple[str, str]]:
+            count = 0
+            while True:
+                count += 1
+                if count % every == 0:
+                    secret = key(rng)
+                    yield head + f"export A_TOKEN='{secret}'", secret
+                else:
+                    yield head + rng.choice(rows).format(n=rng.randrange(1000)), ""
+
+        return generate
+
+    def transcripts() -> Iterator[tuple[str, str]]:
+        folder = sysconfig.get_paths()["stdlib"]
+        while True:
+            for place, _folders, names in os.walk(folder):
+                for name in names:
+                    if name.endswith(".py"):
+                        text = contents(os.path.join(place, name))
+                        for start in range(0, len(text), 8000):
+                            secret = key(rng) if rng.random() < 0.02 else ""
+                            yield (
+                                json.dumps(
+                                    {
+                                        "type": "tool_result",
+                                        "content": [
+                                            {
+                                                "type": "text",
+                                                "text": text[start : start + 8000]
+                                                + (f"\nexport A={secret}\n" if secret else ""),
+                                            }
+                                        ],
+                                    }
+                                ),
+                                secret,
+                            )
+
+    def terminal() -> Iterator[tuple[str, str]]:
+        while True:
+            n = rng.randrange(9999)
+            yield (
+                f"\x1b[0m\x1b[01;34mdir{n}\x1b[0m  \x1b[01;32mrun{n}.sh\x1b[0m  file{n}.txt  \x1b[31mword\x1b[0m and text {n}\r",
+                "",
+            )
+
+    write("strace", size, strace)
+    write("syslog", size / 4, plain(LINES, "Nov 30 12:00:00 host1 ", 5000))
+    write("history", size / 8, plain(WORDS, "", 3000))
+    write("jsonl", size / 4, transcripts)
+    write("dense", size / 50, plain(WORDS, "", 2))
+    write("terminal", size / 20, terminal)
+    return made
+
+
+def run(
+    command: list[str], source: str | None = None, out: str | None = None
+) -> tuple[float, float, int, int]:
+    """Run a program; return wall and processor seconds, peak KB (VmHWM: rusage starts at the parent's), exit code."""
+    start = time.monotonic()
+    with open(source or os.devnull, "rb") as stdin, open(out or os.devnull, "wb") as stdout:
+        process = subprocess.Popen(command, stdin=stdin, stdout=stdout, stderr=subprocess.DEVNULL)
+        peak = 0
+        while True:
+            pid, status, usage = os.wait4(process.pid, os.WNOHANG)
+            if pid:
+                break
+            try:
+                with open(f"/proc/{process.pid}/status") as facts:
+                    peak = max([peak, *(int(line.split()[1]) for line in facts if line.startswith("VmHWM"))])
+            except OSError:
+                pass
+            time.sleep(0.01)
+        process.returncode = 0
+    return time.monotonic() - start, usage.ru_utime + usage.ru_stime, peak, os.waitstatus_to_exitcode(status)
+
+
+def main() -> None:
+    """Run the bench and print a table."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--size", type=int, default=400, help="MB of the strace file; the others follow")
+    parser.add_argument("--peers", default="", help="folder with the peers' programs")
+    parser.add_argument("--only", default="", help="corpora, comma-separated")
+    parser.add_argument("--json", default="", help="also write the figures here")
+    parser.add_argument(
+        "--peer-size", type=int, default=4, help="MB that detect-secrets gets: it is a hundred times slower"
+    )
+    options = parser.parse_args()
+    rows = []
+    path = os.pathsep.join(filter(None, [options.peers, os.environ.get("PATH", "")]))
+    with tempfile.TemporaryDirectory() as folder:
+        corpora = files(folder, options.size)
+        os.environ["GUARD_STATE_DIR"] = os.path.join(folder, "state")
+        for name, (corpus, planted) in corpora.items():
+            if options.only and name not in options.only.split(","):
+                continue
+            megabytes = os.path.getsize(corpus) / 1e6
+            report = os.path.join(folder, "report")
+            small = os.path.join(folder, "small")
+            with open(corpus, "rb") as source, open(small, "wb") as target:
+                target.write(source.read(options.peer_size * 1_000_000))
+            programs: list[tuple[str, list[str], str | None, str | None, float]] = [
+                (
+                    "guard",
+                    [sys.executable, "-m", "guard.redact", "--no-service"],
+                    corpus,
+                    os.path.join(folder, "out"),
+                    megabytes,
+                ),
+                ("gzip -1", ["gzip", "-1", "-c"], corpus, os.path.join(folder, "gz"), megabytes),
+            ]
+            for peer, command, size in (
+                (
+                    "gitleaks",
+                    ["gitleaks", "dir", corpus, "-r", report + ".json", "--exit-code", "0", "--no-banner"],
+                    megabytes,
+                ),
+                (
+                    "betterleaks",
+                    ["betterleaks", corpus, "-o", report + ".jsonl", "--no-banner", "--silent"],
+                    megabytes,
+                ),
+                (
+                    "kingfisher",
+                    [
+                        "kingfisher",
+                        "scan",
+                        corpus,
+                        "--no-update-check",
+                        "--no-validate",
+                        "--max-file-size",
+                        "0",
+                        "-o",
+                        report + ".kf",
+                        "--format",
+                        "json",
+                    ],
+                    megabytes,
+                ),
+                (
+                    "detect-secrets",
+                    ["detect-secrets", "scan", "--all-files", small],
+                    os.path.getsize(small) / 1e6,
+                ),
+            ):
+                found = shutil.which(command[0], path=path)
+                if found:
+                    programs.append((peer, [found, *command[1:]], None, report + ".out", size))
+                else:
+                    sys.stderr.write(f"{peer}: not found, left out\n")
+            for peer, command, source_path, out, size in programs:
+                wall, cpu, peak, code = run(command, source_path, out)
+                if code not in (0, 1, 200, 205):
+                    sys.stderr.write(f"{peer}: ended with {code}, not counted\n")
+                    continue
+                recall = ""
+                if peer == "guard" and planted:
+                    text = contents(os.path.join(folder, "out"))
+                    gone = sum(secret[-12:] not in text for secret in planted)
+                    recall = f"{100 * gone / len(planted):.1f}"
+                rows.append(
+                    {
+                        "corpus": name,
+                        "program": peer,
+                        "mb": round(size, 1),
+                        "mb_per_s": round(size / wall, 1),
+                        "mb_per_cpu_s": round(size / max(cpu, 1e-3), 1),
+                        "peak_mb": round(peak / 1000),
+                        "recall": recall,
+                    }
+                )
+                print(
+                    f"{name:9} {peer:15} {size:7.1f} MB {size / wall:8.1f} MB/s {size / max(cpu, 1e-3):8.1f} MB/cpu-s {peak / 1000:6.0f} MB peak {recall}",
+                    flush=True,
+                )
+    if options.json:
+        with open(options.json, "w", encoding="utf-8") as file:
+            json.dump(rows, file, indent=1)
+    slow = [
+        row for row in rows if row["program"] == "guard" and row["mb_per_cpu_s"] < TARGETS[str(row["corpus"])]
+    ]
+    for row in slow:
+        print(f"below its target of {TARGETS[str(row['corpus'])]:.0f} MB/s: {row['corpus']}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,69 @@
+"""`guard redact`: the filter between anything and storage."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from guard.redact import command
+
+app = typer.Typer(add_completion=False, help="Replace every secret in a stream or file.")
+
+
+def register(parent: typer.Typer) -> None:
+    """Add the command to the full command line."""
+    parent.command("redact", help="Replace every secret in a stream or file.")(redact)
+
+
+@app.command()
+def redact(
+    files: Annotated[
+        list[str] | None, typer.Argument(metavar="[FILE]...", help="Files; none or - is standard input.")
+    ] = None,
+    format_name: Annotated[
+        str, typer.Option("--format", help=f"One of {', '.join(command.FORMATS)}.")
+    ] = "auto",
+    output: Annotated[str, typer.Option("-o", "--output", help="Where the output goes.")] = "",
+    in_place: Annotated[
+        bool,
+        typer.Option("--in-place", "-i", help="Rewrite the files; live histories keep inode and length."),
+    ] = False,
+    check: Annotated[
+        bool, typer.Option("--check", help="Write nothing; exit 1 when a secret was found.")
+    ] = False,
+    report: Annotated[
+        str, typer.Option("--report", help="One exposure a line as JSON; *.sarif gives SARIF.")
+    ] = "",
+    record: Annotated[bool, typer.Option("--record", help="File the exposures as events.")] = False,
+    baseline: Annotated[bool, typer.Option("--baseline", help="With --record: known from before.")] = False,
+    follow: Annotated[
+        str, typer.Option("--follow", metavar="DIR", help="Scrub the transcripts under DIR as they grow.")
+    ] = "",
+    once: Annotated[bool, typer.Option("--once", help="With --follow: one pass, then end.")] = False,
+    no_service: Annotated[
+        bool, typer.Option("--no-service", help="Do not ask the resident service.")
+    ] = False,
+    state: Annotated[str, typer.Option("--state", help="State directory.")] = "",
+    config: Annotated[str, typer.Option("--config", help="Configuration directory.")] = "",
+) -> None:
+    """Replace every secret in a stream or file."""
+    arguments = ["--format", format_name]
+    for name, value in (
+        ("-o", output),
+        ("--report", report),
+        ("--follow", follow),
+        ("--state", state),
+        ("--config", config),
+    ):
+        arguments += [name, value] if value else []
+    for name, given in (
+        ("--in-place", in_place),
+        ("--check", check),
+        ("--record", record),
+        ("--baseline", baseline),
+        ("--once", once),
+        ("--no-service", no_service),
+    ):
+        arguments += [name] if given else []
+    raise typer.Exit(command.main([*arguments, "--", *(files or [])]))

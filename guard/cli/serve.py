@@ -1,0 +1,50 @@
+"""`guard serve`: the resident services."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import threading
+from typing import Annotated
+
+import typer
+
+from guard.errors import GuardError
+
+app = typer.Typer(no_args_is_help=True, help="The resident services.")
+
+
+def register(parent: typer.Typer) -> None:
+    """Add the command group to the full command line."""
+    parent.add_typer(app, name="serve")
+
+
+@app.callback()
+def serve() -> None:
+    """Run a resident service in the foreground; a group, since `events` comes beside `redact`."""
+
+
+@app.command("redact")
+def serve_redact(
+    socket: Annotated[
+        str, typer.Option("--socket", help="Where to listen; the usual place if not given.")
+    ] = "",
+    state: Annotated[str, typer.Option("--state", help="State directory.")] = "",
+    config: Annotated[str, typer.Option("--config", help="Configuration directory.")] = "",
+) -> None:
+    """Answer redactions and fingerprints on a unix socket until told to stop (SIGTERM)."""
+    import os
+
+    from guard.redact import server
+
+    for name, value in (("GUARD_STATE_DIR", state), ("GUARD_CONFIG_DIR", config)):
+        if value:
+            os.environ[name] = value
+    stop = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda _number, _frame: stop.set())
+    try:
+        server.serve(socket or None, stop=stop)
+    except (GuardError, OSError) as error:
+        sys.stderr.write(f"guard serve redact: {error}\n")
+        raise typer.Exit(3) from None

@@ -1,0 +1,101 @@
+"""From a span to what stands in its place: who makes the fingerprint, and when there is none."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from guard.errors import GuardError
+from guard.redact.spans import Span, marker
+
+if TYPE_CHECKING:
+    from guard.redact.client import Client
+    from guard.redact.fingerprint import Key
+
+
+class Identity(NamedTuple):
+    """A secret's fingerprint (64 hex digits) and its key; `former` during a rotation's overlap."""
+
+    key_id: str
+    fingerprint: str
+    former: tuple[tuple[str, str], ...] = ()
+
+
+class Marks:
+    """Makes markers.
+
+    Root uses the installed site key, a user asks the resident service, and where neither is there the
+    user's own key serves. Nothing is loaded before the first secret turns up.
+
+    Args:
+        service: whether the resident service may be asked.
+    """
+
+    def __init__(self, service: bool = True) -> None:
+        self._service = service
+        self._known: dict[bytes, Identity | None] = {}
+        self._source: list[Key] | Client | None = None
+        self._ready = False
+
+    def identity(self, span: Span) -> Identity | None:
+        """Return the identity of a sighting; None for partial sightings and kinds that could be guessed."""
+        from guard.redact.fingerprint import fingerprinted
+
+        if not fingerprinted(span):
+            return None
+        known = self._known.get(span.value)
+        if known is None and span.value not in self._known:
+            known = self._make(span)
+            if len(self._known) > 65536:
+                self._known.clear()
+            self._known[span.value] = known
+        return known
+
+    def prepare(self) -> None:
+        """Choose the source of fingerprints now, before rights are dropped and root's key is out of reach."""
+        if not self._ready:
+            self._ready = True
+            self._source = self._choose()
+
+    def mark(self, span: Span) -> bytes:
+        """Return what stands in place of a span."""
+        identity = self.identity(span)
+        return marker(span.kind, identity.fingerprint if identity else None)
+
+    def _make(self, span: Span) -> Identity | None:
+        from guard.redact import fingerprint
+
+        self.prepare()
+        source = self._source
+        if source is None:
+            return None
+        if isinstance(source, list):
+            keys = source
+            return Identity(
+                keys[0].key_id, keys[0].of(span.value), tuple((k.key_id, k.of(span.value)) for k in keys[1:])
+            )
+        try:
+            answer = source.fingerprint(span.kind, span.value)
+        except (OSError, GuardError):
+            # The service went away or would not answer: the user's own key, and the exposure says so.
+            self._source = fingerprint.user_keys()
+            return self._make(span)
+        return Identity(*answer) if answer is not None else None
+
+    def _choose(self) -> list[Key] | Client | None:
+        from guard.redact import fingerprint
+
+        keys = fingerprint.site_keys()
+        if keys is not None:
+            return keys
+        if self._service:
+            from guard.redact.client import Client
+
+            client = Client()
+            if client.available():
+                return client
+        try:
+            return fingerprint.user_keys()
+        except OSError:
+            # No home, or one that cannot be written (a read-only root, a daemon's account): markers without
+            # digits.
+            return None

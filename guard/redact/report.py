@@ -1,0 +1,182 @@
+"""Exposures: one sighting a record, never a byte of the value; JSON Lines, SARIF, or filed."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from types import TracebackType
+from typing import Final, Self
+
+from guard.redact.files import Output
+from guard.redact.fingerprint import state_dir
+from guard.redact.marking import Marks
+from guard.redact.rules.advice import advice_for
+from guard.redact.stream import Observer, Sighting
+
+_OPINIONS: Final = 500
+"""A second opinion is asked for so many sightings a run; it costs milliseconds each."""
+
+
+class Report:
+    """Collects the exposures of a run.
+
+    Args:
+        path: where `--report` goes; empty for nowhere. `*.sarif` gives SARIF 2.1.0.
+        record: whether the exposures are filed in the state directory too.
+        baseline: whether they are marked as known from before.
+        marks: gives the fingerprints.
+        opinion: whether detect-secrets is asked where it is installed.
+    """
+
+    def __init__(self, path: str, record: bool, baseline: bool, marks: Marks, opinion: bool = True) -> None:
+        self.count = 0
+        self.collected: list[dict[str, object]] = []
+        self._marks = marks
+        self._record = record
+        self._baseline = baseline
+        self._opinion = opinion and bool(path)
+        self._opinions = 0
+        self._collect = not path and not record
+        self._sarif = path.endswith(".sarif")
+        self._output = Output(path) if path else None
+        self._file = _exposures() if record else -1
+
+    def collector(self) -> Report:
+        """Return a report that only collects, for a child with fewer rights."""
+        return Report("", False, self._baseline, self._marks)
+
+    def take(self, rows: list[dict[str, object]]) -> None:
+        """Take over what a collector gathered."""
+        for row in rows:
+            self._add(row)
+
+    def observer(self, path: str) -> Observer:
+        """Return what a redactor tells its sightings in `path` to."""
+        name = "<stdin>" if path == "-" else os.path.abspath(path)
+
+        def observe(sighting: Sighting) -> None:
+            self._add(self._row(name, sighting))
+
+        return observe
+
+    def _row(self, name: str, sighting: Sighting) -> dict[str, object]:
+        span = sighting.span
+        identity = self._marks.identity(span)
+        row: dict[str, object] = {
+            "fingerprint": identity.fingerprint if identity else None,
+            "key_id": identity.key_id if identity else None,
+            "kind": span.kind,
+            "incident": span.incident,
+            "confidence": "high" if span.incident else "medium" if span.named and not span.partial else "low",
+            "partial": span.partial,
+            "file": name,
+            "source": name,
+            "line": sighting.line,
+            "offset": sighting.offset,
+            "length": sighting.length,
+            "advice": advice_for(span.kind),
+        }
+        if identity is not None and identity.former:
+            row["former"] = [{"key_id": key, "fingerprint": value} for key, value in identity.former]
+        if self._baseline:
+            row["baseline"] = True
+        if self._opinion and self._opinions < _OPINIONS:
+            from guard.redact import opinion
+
+            self._opinions += 1
+            seen = opinion.second_opinion(sighting.text)
+            if seen is not None:
+                row["second_opinion"] = seen
+        return row
+
+    def _add(self, row: dict[str, object]) -> None:
+        self.count += 1
+        if self._collect or self._sarif:
+            self.collected.append(row)
+        line = (json.dumps(row, ensure_ascii=True) + "\n").encode()
+        if self._output is not None and not self._sarif:
+            self._output.write(line)
+        if self._file >= 0:
+            os.write(self._file, (json.dumps({"time": _now(), "origin": "user", **row}) + "\n").encode())
+
+    def __enter__(self) -> Self:
+        if self._output is not None:
+            self._output.__enter__()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._file >= 0:
+            os.close(self._file)
+        if self._output is not None:
+            if self._sarif and kind is None:
+                self._output.write(json.dumps(sarif(self.collected), indent=1).encode() + b"\n")
+            self._output.__exit__(kind, error, trace)
+
+
+def _now() -> str:
+    now = time.time()
+    return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(now)) + f".{int(now % 1 * 1e6):06d}Z"
+
+
+def _exposures() -> int:
+    """Open the node-local file of exposures, which the events service adopts."""
+    folder = state_dir()
+    os.makedirs(folder, mode=0o700, exist_ok=True)
+    return os.open(
+        os.path.join(folder, "exposures.jsonl"),
+        os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW,
+        0o600,
+    )
+
+
+def sarif(rows: list[dict[str, object]]) -> dict[str, object]:
+    """Return exposures as a SARIF 2.1.0 log (OASIS, sarif-schema-2.1.0.json)."""
+    kinds = sorted({str(row["kind"]) for row in rows})
+    return {
+        "$schema": "https://json.schemastore.org/sarif-2.1.0.json",
+        "version": "2.1.0",
+        "runs": [
+            {
+                "tool": {
+                    "driver": {
+                        "name": "guard",
+                        "rules": [
+                            {
+                                "id": kind,
+                                "shortDescription": {"text": f"exposed {kind}"},
+                                "help": {"text": advice_for(kind)},
+                            }
+                            for kind in kinds
+                        ],
+                    }
+                },
+                "results": [_result(row) for row in rows],
+            }
+        ],
+    }
+
+
+def _result(row: dict[str, object]) -> dict[str, object]:
+    result: dict[str, object] = {
+        "ruleId": row["kind"],
+        "level": "error" if row["incident"] else "warning",
+        "message": {"text": f"a {row['kind']} stands here; {row['advice']}"},
+        "locations": [
+            {
+                "physicalLocation": {
+                    "artifactLocation": {"uri": str(row["file"]).lstrip("/")},
+                    "region": {
+                        "startLine": row["line"],
+                        "byteOffset": row["offset"],
+                        "byteLength": row["length"],
+                    },
+                }
+            }
+        ],
+    }
+    if row["fingerprint"]:
+        result["fingerprints"] = {str(row["key_id"]): row["fingerprint"]}
+    return result

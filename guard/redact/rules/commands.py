@@ -1,0 +1,275 @@
+# ruff: noqa: E501 - a row, or an expression, a line: broken up they cannot be compared with their neighbours
+"""Secrets that a program takes on its command line, or from a pipe: `mysql -pX`, `curl -u user:X`, `echo X | sudo -S`.
+
+One row a family: the programs, the expression that leads from the program's name to the value, and what part of the
+value is the secret. The same rows serve a shell line and a list of arguments (`["mysql", "-pX"]`).
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final, NamedTuple
+
+from guard.redact import values, words
+from guard.redact.lazy import Lazy
+from guard.redact.rules.judge import make
+from guard.redact.spans import Span
+from guard.redact.text import Text
+
+REACH: Final = 512
+"""How far behind a program's name its options are looked for, in bytes."""
+
+# Between two arguments: blanks, blanks over a continued line, or quote, comma, quote of a list.
+_SEP = rb"(?:\\{0,7}[\"']?[ \t]{0,4},[ \t]{0,4}|[ \t]{1,8}(?:\\\r?\n[ \t]{0,16})?)"
+# The same, into the next argument's opening quote.
+_NEXT = _SEP + rb"\\{0,7}[\"']?"
+_ANY = rb"(?:[^\n|;]|\\\r?\n){0,400}?"
+_IN = rb"(?<=[\s\"'])"
+
+
+class Command(NamedTuple):
+    """One family of programs.
+
+    `mark` is what the prefilter waits for behind a program's name (in either case), `lead` what the confirmer then reads
+    from the name to the value. `part` is the byte behind which the secret begins (`:` in `user:X`), or nothing.
+    """
+
+    kind: str
+    mark: bytes
+    programs: tuple[bytes, ...]
+    lead: bytes
+    part: bytes
+    samples: tuple[str, ...]
+    leaves: tuple[str, ...] = ()
+
+
+WHOLE: Final = b""
+
+COMMANDS: Final[tuple[Command, ...]] = (
+    Command("password", rb"(?:-[a-z]{0,6}u|--user|--proxy-user)", (b"curl", b"xh", b"curlie"), _ANY + _IN + rb"(?:-[a-zA-Z]{0,6}[uU]|--user|--proxy-user)(?:" + _SEP + rb"|=)?(?=[^\s-])",
+            b":", ("curl -u bob:<pw> https://h.example/x", "curl -s --user 'bob:<pw>' https://h.example", "curl --proxy-user=bob:<pw> x",
+                   "curl -sSu bob:<pw> https://h.example"),
+            ("curl -u bob https://h.example", "curl -u $USER:$PASS https://h.example")),
+    Command("password", rb"(?:-a|--auth)", (b"http", b"https"), _ANY + _IN + rb"(?:-a|--auth)(?:" + _SEP + rb"|=)", b":", ("http -a bob:<pw> https://h.example",)),
+    Command("password", rb"-p[^ ]", (b"mysql", b"mysqldump", b"mariadb", b"mysqladmin", b"mysqlimport", b"mysqlshow", b"mariadb-dump", b"mysqlcheck"),
+            _ANY + _IN + rb"-p(?=[^\s\"',]|[\"'][^,\s\"'\]])", WHOLE, ("mysql -u root -p<pw> db", "mysqldump -p'<pw>' db", "mariadb -u bob -p<pw>"),
+            ("mysql -u root -p db", "mysql -u root -p")),
+    Command("password", rb"-p", (b"sshpass",), _ANY + _IN + rb"-p" + _SEP + rb"?", WHOLE, ("sshpass -p <pw> ssh host", "sshpass -p'<pw>' ssh h"),
+            ("sshpass -f file ssh host", "sshpass -e ssh host")),
+    Command("password", rb"pass:", (b"openssl", b"easyrsa", b"signtool", b"keytool"), rb"[^\n|;]{0,400}?\bpass:", WHOLE, ("openssl rsa -in k.pem -passin pass:<pw>",),
+            ("openssl rsa -passin env:PW", "openssl rsa -passin file:/etc/pw")),
+    Command("password", rb"-k", (b"openssl",), rb"[^\n|;]{0,200}?\benc\b" + _ANY + _IN + rb"(?:-k|-K)" + _SEP, WHOLE, ("openssl enc -aes-256-cbc -k <pw> -in f",)),
+    Command("password", rb"-h?p[^ ]", (b"7z", b"7za", b"7zr", b"7zz", b"rar", b"unrar", b"unar"), _ANY + _IN + rb"-h?p(?=[^\s\"',-]|[\"'][^,\s\"'\]])", WHOLE,
+            ("7z a -p<pw> out.7z dir", "rar a -hp<pw> out.rar dir"), ("7z a out.7z dir",)),
+    Command("password", rb"-[a-z]{0,4}p", (b"zip", b"unzip", b"zipcloak"), _ANY + _IN + rb"-[a-zA-Z]{0,4}P" + _SEP + rb"?", WHOLE, ("unzip -P <pw> a.zip", "zip -r -P <pw> a.zip d")),
+    Command("password", rb"-[a-z]{0,4}w", (b"ldapsearch", b"ldapmodify", b"ldapadd", b"ldapwhoami", b"ldappasswd", b"ldapdelete", b"ldapmodrdn", b"ldapcompare"),
+            _ANY + _IN + rb"-[a-zA-Z]{0,4}w" + _SEP + rb"?", WHOLE, ("ldapsearch -x -D cn=admin -w <pw> -b dc=x",), ("ldapsearch -x -W -b dc=x",)),
+    Command("password", rb"obscure", (b"rclone",), rb"[^\n|;]{0,100}?\bobscure" + _SEP, WHOLE, ("rclone obscure <pw>",)),
+    Command("password", rb"(?:-u|--user)", (b"smbclient", b"rpcclient", b"smbmap", b"smbget", b"smbcacls", b"net", b"winexe", b"wmic", b"smbtree"),
+            _ANY + _IN + rb"(?:-U|--user)(?:" + _SEP + rb"|=)?(?=[^\s-])", b"%", ("smbclient -U bob%<pw> //h/share", "smbclient //h/s --user=bob%<pw>"),
+            ("smbclient -U bob //h/share",)),
+    Command("password", rb"-p", (b"docker", b"podman", b"buildah", b"skopeo", b"nerdctl", b"helm", b"az", b"oc", b"apptainer", b"singularity", b"crane", b"oras",
+                         b"wandb", b"snyk", b"argocd", b"cf", b"ibmcloud", b"rancher", b"twine", b"jf", b"tower-cli", b"gcrane"),
+            rb"[^\n|;]{0,200}?\b(?:login|upload|signin)\b" + _ANY + _IN + rb"-p(?:" + _SEP + rb"|=)?(?=[^\s-])", WHOLE,
+            ("docker login -u bob -p <pw> reg.example", "podman login -p <pw> -u bob reg.example", "az login -u bob -p <pw>"),
+            ("docker login reg.example",)),
+    Command("password", rb"-p", (b"ipmitool", b"ipmipower", b"bmc-info", b"sqlcmd", b"bcp", b"tsql", b"isql", b"osql", b"mosquitto_pub", b"mosquitto_sub",
+                         b"ipmi-power", b"ncat", b"crowbar", b"fastboot"), _ANY + _IN + rb"-P" + _SEP + rb"?(?=[^\s\"',-]|\\{0,7}[\"'][^,\s\"'\]])", WHOLE,
+            ("ipmitool -H h -U root -P <pw> power status", "sqlcmd -S h -U sa -P <pw>")),
+    Command("password", rb"-[a-z]{0,6}b", (b"htpasswd",), _NEXT + rb"(?:-[a-zA-Z]{1,8}" + _NEXT + rb"){0,4}?-(?=[a-zA-Z]{0,6}b)[a-mo-zA-Z]{1,7}" + _NEXT + rb"(?:-[a-zA-Z]{1,4}" + _NEXT
+            + rb"){0,3}[^\s\"']{1,200}" + _NEXT + rb"[^\s\"']{1,200}" + _SEP + rb"(?=[^\s])", WHOLE, ("htpasswd -b /etc/htpasswd bob <pw>", "htpasswd -cbB f bob <pw>")),
+    Command("password", rb"-[a-z]{0,6}b", (b"htpasswd",), _NEXT + rb"(?:-[a-zA-Z]{1,8}" + _NEXT + rb"){0,4}?-(?=[a-zA-Z]{0,6}n)(?=[a-zA-Z]{0,6}b)[a-zA-Z]{1,7}" + _NEXT + rb"(?:-[a-zA-Z]{1,4}" + _NEXT
+            + rb"){0,3}[^\s\"']{1,200}" + _SEP + rb"(?=[^\s])", WHOLE, ("htpasswd -nb bob <pw>", "htpasswd -nbB bob <pw>")),
+    Command("password", rb"-a", (b"redis-cli", b"valkey-cli", b"keydb-cli"), _ANY + _IN + rb"-a" + _SEP, WHOLE, ("redis-cli -h h -a <pw> ping",)),
+    Command("password", rb"-p", (b"mongo", b"mongosh", b"mongodump", b"mongorestore", b"mongoimport", b"mongoexport", b"mongostat", b"clickhouse-client", b"influx",
+                         b"cqlsh", b"rdesktop", b"lftp", b"ncftpput", b"ncftpget", b"snmpget", b"impacket", b"nxc", b"crackmapexec", b"evil-winrm", b"usermod",
+                         b"useradd", b"rabbitmqadmin", b"beeline", b"hydra", b"impala-shell", b"vncdo"), _ANY + _IN + rb"-p(?:" + _SEP + rb"|=)?(?=[^\s\"',-]|\\{0,7}[\"'][^,\s\"'\]])", WHOLE,
+            ("mongosh -u bob -p <pw> host/db", "mongodump -u bob -p<pw> -d x", "cqlsh -u bob -p <pw>"),
+            ("mongosh -p", "snmpget -p 161 host")),
+    Command("password", rb"-[ax]", (b"snmpget", b"snmpwalk", b"snmpset", b"snmpbulkwalk"), _ANY + _IN + rb"-[AX]" + _SEP, WHOLE, ("snmpwalk -v3 -u bob -A <pw> host",)),
+    Command("password", rb"[a-z0-9_$#]{1,64}/", (b"sqlplus", b"expdp", b"impdp", b"rman", b"exp", b"imp", b"sqlldr"),
+            _NEXT + rb"(?:-[A-Z]{1,3}" + _NEXT + rb"){0,2}\\{0,3}[\"']?[A-Za-z0-9_$#]{1,64}/(?=[^\s/@\"']{3,128}(?:@|\s|\Z))", WHOLE, ("sqlplus bob/<apw>@db",)),
+    Command("token", rb"login", (b"wandb", b"vault", b"weave", b"modal", b"replicate", b"runpodctl", b"comet", b"neptune", b"clearml-init", b"kaggle"),
+            rb"[^\n|;]{0,60}?\blogin" + _SEP + rb"(?:\\{0,7}[\"']?--[a-z\-]{2,20}(?:=[^\s\"']{1,60})?" + _SEP + rb"){0,3}(?=\\{0,7}[\"']?[A-Za-z0-9_.\-]{16,})", WHOLE,
+            ("wandb login <hex:40>", "wandb login --relogin <hex:40>", "vault login hvs.<u64:24>"), ("wandb login", "vault login -method=ldap username=bob")),
+    Command("token", rb"(?:-t|login|auth-token|--with-token)", (b"doctl", b"flyctl", b"fly", b"hcloud", b"linode-cli", b"huggingface-cli", b"hf", b"heroku", b"netlify", b"gh", b"glab", b"tea", b"cargo",
+                      b"gem", b"npm", b"render", b"railway"),
+            _ANY + _IN + rb"(?:-t|login|auth-token|--with-token)(?:" + _SEP + rb"|=)(?=\\{0,7}[\"']?[A-Za-z0-9_.\-]{20,})", WHOLE, ("doctl auth init -t <hex:64>", "cargo login <b62:36>")),
+    Command("key", rb"[^ ]{0,120}(?:token|secret|password|passwd|_key|apikey|api-key|_auth|openai|anthropic)", (b"aws", b"npm", b"git", b"gh", b"gcloud", b"pip", b"poetry", b"yarn", b"pnpm", b"conda", b"snowsql", b"hub", b"openai", b"hg", b"dvc", b"mc", b"heroku",
+                    b"firebase", b"pulumi", b"composer", b"bundle", b"nuget", b"fly", b"flyctl", b"wrangler", b"kubectl", b"crudini", b"llm"),
+            rb"[^\n|;]{0,120}?\b(?:config(?:ure)?|secrets?|keys|env)" + _NEXT + rb"(?:(?:set|add|put|--add|--global|--local|--plaintext|-g|--location[= ][a-z]+)" + _NEXT
+            + rb"){0,3}[^\s\"']{0,120}(?i:token|secret|password|passwd|_key|apikey|api-key|_auth|openai|anthropic)[a-zA-Z_\-]{0,30}(?:" + _SEP + rb"|=)(?=[^\s-])", WHOLE,
+            ("aws configure set aws_secret_access_key <b64:40>", "npm config set //registry.example/:_authToken <b62:36>", "git config --global gitlab.token <b62:20>")),
+    Command("password", rb"http-basic\.", (b"poetry",), rb"[^\n|;]{0,60}?\bhttp-basic\.[A-Za-z0-9_\-]{1,60}" + _NEXT + rb"[^\s\"']{1,80}" + _SEP, WHOLE, ("poetry config http-basic.foo bob <pw>",)),
+    Command("password", rb"(?:alias|config)", (b"mc",), rb"[^\n|;]{0,40}?\b(?:alias" + _NEXT + rb"set|config" + _NEXT + rb"host" + _NEXT + rb"add)" + _NEXT + rb"(?:[^\s\"']{1,200}" + _NEXT + rb"){2}[^\s\"']{1,200}" + _SEP, WHOLE,
+            ("mc alias set m https://h.example AKEY <pw>",)),
+    Command("password", rb"(?:password|psk|key|[^ ]{1,64}[ \t\"'])", (b"nmcli", b"iwconfig", b"wpa_passphrase", b"netsh"), rb"(?:[^\n|;]{0,300}?\b(?:password|psk|key|wifi-sec\.psk)|" + _NEXT + rb"[^\s\"'-]{1,64})" + _SEP, WHOLE,
+            ("nmcli dev wifi connect home password <pw>", "wpa_passphrase home <pw>")),
+    Command("password", rb"use", (b"net",), _NEXT + rb"(?i:use)" + _NEXT + rb"(?:[A-Za-z]:|\*)" + _NEXT + rb"\\{2,16}[^\s\"']{1,200}" + _SEP + rb"(?=[^\s/])", WHOLE,
+            ("net use Z: \\\\h\\s <pw> /user:bob",), ("net use Z: \\\\h\\s /user:bob",)),
+    Command("password", rb"user", (b"net",), _NEXT + rb"(?i:user)" + _NEXT + rb"[^\s\"'/]{1,64}" + _SEP + rb"(?=[^\s/])", WHOLE, ("net user bob <pw> /add",)),
+    Command("password", rb"/p(?:ass)?:", (b"xfreerdp", b"wlfreerdp", b"mstsc", b"cmdkey", b"xfreerdp3"), rb"[^\n|;]{0,400}?/p(?:ass)?:", WHOLE, ("xfreerdp /u:bob /p:<pw> /v:h",)),
+    Command("password", rb"-[np]", (b"ssh-keygen",), _ANY + _IN + rb"-[NP]" + _SEP, WHOLE, ("ssh-keygen -t ed25519 -N <pw> -f k",), ("ssh-keygen -t ed25519 -N '' -f k",)),
+    Command("password", rb"-u", (b"lftp", b"wput", b"ncftp"), _ANY + _IN + rb"-u" + _SEP + rb"?(?=[^\s-])", b",", ("lftp -u bob,<apw> ftp.example",)),
+    Command("password", rb"-ap", (b"swaks",), _ANY + _IN + rb"-ap" + _SEP, WHOLE, ("swaks --to a@b.example -ap <pw>",)),
+    Command("password", rb"(?:-s|-p|--plaintext)", (b"mkpasswd", b"doveadm", b"slappasswd", b"caddy", b"grub-mkpasswd-pbkdf2"), _ANY + _IN + rb"(?:-s|-p|--plaintext)" + _SEP, WHOLE, ("slappasswd -s <pw>",)),
+    Command("password", rb"[^ ]{0,200}pass(?:word)?=", (b"mount", b"mount.cifs"), rb"[^\n|;]{0,400}?\b(?:password|pass)=", b"", ("mount -t cifs //h/s /m -o username=bob,password=<apw>,vers=3",)),
+    Command("password", rb"[^ ]{0,60}\.(?:token|password)=", (b"jupyter", b"jupyter-lab", b"jupyter-notebook"), rb"[^\n|;]{0,300}?\.(?:token|password)=", WHOLE, ("jupyter lab --NotebookApp.token=<hex:48>",)),
+)  # fmt: skip
+
+_BEFORE_PROGRAM = Lazy(rb"[A-Za-z0-9_.\-]")
+
+
+def pattern(row: Command) -> bytes:
+    """Return the prefilter's pattern for a row: a program, anything on its line, the mark of an option."""
+    names = b"|".join(re.escape(name) for name in sorted(row.programs, key=len, reverse=True))
+    return rb"(?:" + names + rb")(?:[ \t]|\\{0,7}[\"'],)(?:(?:[^\n]|\\\r?\n)*[\s\"'=])?" + row.mark
+
+
+def _other_line(data: bytes, begin: int, end: int) -> bool:
+    """Say whether a line that is not continued ends between two offsets."""
+    at = data.find(b"\n", begin, end)
+    while at >= 0:
+        if data[at - 1 : at] != b"\\" and data[at - 2 : at] != b"\\\r":
+            return True
+        at = data.find(b"\n", at + 1, end)
+    return False
+
+
+class Confirmer:
+    """Confirms one row.
+
+    Args:
+        row: the family.
+    """
+
+    def __init__(self, row: Command) -> None:
+        self._row = row
+        self._lead = Lazy(row.lead)
+
+    def __call__(self, text: Text, end: int) -> list[Span]:
+        """Confirm the secret on the command line of the nearest program before `end`, the mark's end."""
+        data = text.data
+        low = max(0, end - REACH)
+        begin = -1
+        for name in self._row.programs:
+            at = data.rfind(name, low, end)
+            while at > begin:
+                if self._is_program(data, at, len(name)):
+                    begin = at
+                    length = len(name)
+                    break
+                at = data.rfind(name, low, at)
+        if begin < 0 or _other_line(data, begin, end):
+            return []
+        last, seen = text.vain.get(self._row.lead.decode("latin-1"), (-1, -1))
+        if last == begin and seen == 0:
+            return []
+        text.vain[self._row.lead.decode("latin-1")] = (begin, 0)
+        begin += length
+        found = self._lead.match(data, begin, min(begin + REACH, text.command_end(begin)))
+        return [] if found is None else _value(text, found.end(), self._row, found.group())
+
+    @staticmethod
+    def _is_program(data: bytes, at: int, length: int) -> bool:
+        follow = data[at + length : at + length + 1]
+        if follow not in b" \t\"'\\" or not follow:
+            return False
+        return (
+            not at
+            or not _BEFORE_PROGRAM.match(data, at - 1)
+            or (data[at - 2 : at - 1] == b"\\" and data[at - 1 : at] in b"nt")
+        )
+
+
+def _value(text: Text, pos: int, row: Command, lead: bytes) -> list[Span]:
+    data = text.data
+    limit = text.command_end(pos)
+    glued = lead[-1:] not in b" \t,=\n"
+    # A list's opening quote stands before a glued option (`"-pX"`): its value is bare up to the closing quote.
+    value = values.read(data, pos, limit, "shell")
+    if value is None or value.end == value.start:
+        return []
+    start, end = value.start, value.end
+    raw = data[start:end]
+    if raw[:1] == b"-" and not glued:
+        return []
+    if row.programs[0] == b"mount":
+        comma = raw.find(b",")
+        end = start + comma if comma > 0 else end
+    if row.part:
+        at = raw.find(row.part)
+        if at < 0:
+            return []
+        start += at + 1
+        if start >= end:
+            return []
+    if row.kind == "password":
+        if row.part == b"" and raw.isdigit() and row.programs[0] in (b"mongo",) and len(raw) < 6:
+            return []
+        return make(text, start, end, words.PASSWORD, "cli", value.quoted)
+    return make(text, start, end, words.TOKEN, "cli", value.quoted, row.kind)
+
+
+# --- pipes and here-strings -----------------------------------------------------------------------------------------
+
+_CONSUMERS = (
+    rb"(?:/[a-z/]{0,20}/)?(?:sudo[ \t][^|\n]{0,60}?-[A-Za-z]{0,4}S\b|sudo[ \t]+(?:-S|--stdin)|kinit\b|[a-z]{0,8}passwd\b|chpasswd\b|smbpasswd\b|gpg2?\b|cryptsetup\b|su\b|"
+    rb"(?:docker|podman|helm|crane|oras|skopeo|buildah|nerdctl|apptainer|singularity|gh|glab|wandb|huggingface-cli|hf|vault|az|oc|cf|npm|snyk)[ \t][^|\n]{0,80}?"
+    rb"(?:login|--password-stdin|--with-token|--stdin)\b|ssh-add\b|saslpasswd2\b|pdbedit\b|openssl[ \t][^|\n]{0,200}?stdin|sshpass\b|mysql_config_editor\b|"
+    rb"secret-tool\b|pass[ \t]+insert|keyctl\b|systemd-creds\b|systemd-ask-password|nmcli\b|htpasswd\b|mkpasswd\b|ldapsearch\b|ansible-vault\b|age\b|zip\b|"
+    rb"(?:sudo[ \t]+)?(?:tee[ \t]+(?:/run|/dev/shm|/etc)/[^\s]{0,80}(?:secret|token|passw)))"
+)
+_CONSUMER = Lazy(rb"[ \t]{0,4}(?:sudo[ \t]+(?:-[nEH][ \t]+)?)?(?:" + _CONSUMERS + rb")")
+_ECHO = Lazy(
+    rb"\b(?:echo|printf|print)(?:[ \t]+-[neE]{1,3})?(?:[ \t]+(?:\\{0,3}[\"'])?%s(?:\\{1,4}n)?(?:\\{0,3}[\"'])?)?[ \t]+(?=\S)"
+)
+
+
+def piped(text: Text, end: int) -> list[Span]:
+    """Confirm `echo X | sudo -S …` and its like; `end` is behind the pipe."""
+    data = text.data
+    limit = text.command_end(end)
+    if not _CONSUMER.match(data, end, min(end + 240, limit)):
+        return []
+    begin = max(text.line(end)[0], end - 300)
+    echoes = list(_ECHO.finditer(data, begin, end))
+    found = echoes[-1] if echoes else None
+    if found is None:
+        return []
+    start = found.end()
+    value = values.read(data, start, end - 1, "shell")
+    if value is None or value.end == value.start:
+        return []
+    stop = value.end
+    begin_at = value.start
+    raw = data[begin_at:stop]
+    if not value.quoted and raw[-1:] == b"|":
+        stop -= 1
+    if b"chpasswd" in data[end : end + 60] and b":" in raw:
+        begin_at += raw.index(b":") + 1
+    while data[begin_at:stop].endswith((b"\\n", b"\\\\n")):
+        stop -= 2
+        while stop > begin_at and data[stop - 1] == 0x5C:
+            stop -= 1
+    return make(text, begin_at, stop, words.PASSWORD, "cli", value.quoted)
+
+
+def here_string(text: Text, end: int) -> list[Span]:
+    """Confirm `kinit bob <<< X` and `sudo -S cmd <<< X`; `end` is behind `<<<`."""
+    data = text.data
+    begin = max(text.line(end)[0], end - 200)
+    if not re.search(rb"(?:^|[\s;|&\"'(+\-])" + _CONSUMERS, data[begin : end - 3]):
+        return []
+    pos = end
+    limit = text.command_end(end)
+    while pos < limit and data[pos] in b" \t":
+        pos += 1
+    value = values.read(data, pos, limit, "shell")
+    if value is None:
+        return []
+    start = value.start
+    raw = data[start : value.end]
+    if b"chpasswd" in data[begin:end] and b":" in raw:
+        start += raw.index(b":") + 1
+    return make(text, start, value.end, words.PASSWORD, "cli", value.quoted)

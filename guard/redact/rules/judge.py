@@ -1,0 +1,258 @@
+# ruff: noqa: E501 - a row, or an expression, a line: broken up they cannot be compared with their neighbours
+"""Judging a value beside a name: a secret, a placeholder, a reference, or a piece of a program."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from guard.redact import values, words
+from guard.redact.lazy import Lazy
+from guard.redact.spans import Span
+from guard.redact.text import Text
+
+WORDLIKE = Lazy(rb"[A-Za-z]+(?:[_\-. ][A-Za-z]+)*\Z")
+_PATHLIKE = Lazy(rb"(?:\.{0,2}|~|[A-Za-z]:|[a-z]{2,12}:/)[/\\][^\s]*\Z|[a-z][a-z0-9+.\-]{1,12}://")
+DIGIT = Lazy(rb"[0-9]")
+_UUID = Lazy(rb"[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}\Z")
+_DIGEST = Lazy(
+    rb"(?i)(?:(?:sha\d+|md5)[:-])?(?:[0-9a-f]{32}|[0-9a-f]{40}|[0-9a-f]{56}|[0-9a-f]{64}|[0-9a-f]{96}|[0-9a-f]{128})\Z|sha\d{3}-"
+)
+_HOST = Lazy(rb"[A-Za-z0-9.\-@]+:\d{1,5}\Z|[a-z0-9\-]+(?:\.[a-z0-9\-]+)+\Z")
+_SYMBOL_WORDS = Lazy(rb"[A-Za-z_:.,\-/|\\;()]+\Z")
+_PLAIN_TOKEN = Lazy(rb"[A-Za-z0-9+/=_\-.~%:]+\Z")
+NUMBER = Lazy(rb"[+-]?[0-9][0-9_,.]*(?:[eE][+-]?\d+)?[a-zA-Z%]{0,2}\Z|0[xX][0-9a-fA-F]+[uUlL]{0,3}\Z")
+DOTTED = Lazy(rb"[A-Za-z_][A-Za-z0-9_]*(?:(?:\.|->|::)[A-Za-z_][A-Za-z0-9_]*)+\Z")
+IDENTIFIER = Lazy(rb"[A-Za-z_][A-Za-z_]*[0-9]{0,2}\Z")
+FORMATTED = Lazy(rb"%[-0-9.]*[sdrixucfgp]\b|%\([a-z_]+\)|\{[a-zA-Z0-9_.:!]*\}|\$\{|\$\(|\{\{|<[A-Za-z_ -]+>|[a-z]\(\)")
+
+STRONG_STYLES: Final = frozenset(("env", "cli", "url", "dsn", "sql", "line"))
+
+
+def classes(value: bytes) -> int:
+    """Count the character classes in a value: digits, lower, upper, anything else."""
+    digit = words.digits_in(value) > 0
+    return digit + (value != value.upper()) + (value != value.lower()) + (not value.isalnum())
+
+
+def password_like(value: bytes, style: str, quoted: bool) -> bool:
+    """Say whether a value beside a password's name is to be redacted.
+
+    Args:
+        value: unescaped, without quotes.
+        style: env (`NAME=value`), cli (an option), url, dsn, sql, line (a file of such lines), config (`name: value`),
+            code (a quoted literal in a program), call (an argument behind a name).
+        quoted: whether it stood in quotes.
+    """
+    if (
+        len(value) < 3
+        or len(value) > 1024
+        or words.is_placeholder(value)
+        or b"[REDACTED" in value
+        or b"REDACTED_" in value
+    ):
+        return False
+    if style in STRONG_STYLES:
+        if not quoted and words.is_expression(value) and (b"(" in value or b"[" in value):
+            return False
+        return not (
+            style in ("env", "cli", "line")
+            and len(value) > 3
+            and _PATHLIKE.match(value)
+            and value[:1] in b"/.~"
+            and not quoted
+        )
+    kinds = classes(value)
+    if b" " in value or b"\t" in value:
+        return quoted and _phrase(value)
+    if kinds >= 3 and len(value) >= 8 and words.jumble(value) >= 0.4 and value.isalnum():
+        return True
+    if not quoted:
+        if words.is_expression(value) or DOTTED.match(value) or _PATHLIKE.match(value):
+            return False
+        if NUMBER.match(value):
+            return value.isdigit() and len(value) >= 6 and style == "config"
+        if IDENTIFIER.match(value) and not DIGIT.search(value):
+            return False
+        if value[-1:] in b":?*.!" and WORDLIKE.match(value[:-1]):
+            return False
+        if kinds == 1 or (kinds == 2 and words.wordiness(value) > 0.7 and not re.search(rb"[0-9@!#$%^&*]", value)):
+            return False
+        if _SYMBOL_WORDS.match(value) and words.jumble(value) < 0.4:
+            return False
+        if FORMATTED.search(value) or (value[:1] in b"$*&-+=|/<>!?~^%:" and not DIGIT.search(value)):
+            return False
+        return len(value) >= 4 and not re.match(rb"[A-Za-z_]+[0-9]?\Z", value)
+    if style == "call":
+        return len(value) >= 6 and kinds >= 3 and not _HOST.match(value) and not WORDLIKE.match(value) and not _PATHLIKE.match(value) \
+            and not FORMATTED.search(value) and not IDENTIFIER.match(value) and bool(DIGIT.search(value))  # fmt: skip
+    if (
+        FORMATTED.search(value)
+        or DOTTED.match(value)
+        or (_PATHLIKE.match(value) and value[:1] in b"/.~abcdefghijklmnopqrstuvwxyz")
+    ):
+        return False
+    if re.search(rb"(?i)passw|passphrase|secret_|token", value) and not DIGIT.search(value):
+        return False
+    if value[-1:] in b":?" or (value[:1] in b"-" and WORDLIKE.match(value.lstrip(b"-"))):
+        return False
+    if NUMBER.match(value):
+        return len(value) >= 4 and value.isdigit()
+    if kinds == 1 and len(value) < 6:
+        return False
+    if (value.islower() and WORDLIKE.match(value)) or (value.isupper() and WORDLIKE.match(value)):
+        return style == "code" and value.isalpha() and len(value) >= 8 and words.wordiness(value) < 0.5
+    if not DIGIT.search(value) and WORDLIKE.match(value):
+        # `CamelCase` and `Two-Words` are names of things; `hUnTeRxQ` is not.
+        return words.wordiness(value) < 0.7 and value.isalpha()
+    return not re.match(rb"[^A-Za-z0-9]*[A-Za-z]*[^A-Za-z0-9]*\Z", value) or (len(value) >= 8 and kinds >= 3)
+
+
+def _phrase(value: bytes) -> bool:
+    """Say whether a value with blanks is a passphrase and not a sentence for a reader."""
+    parts = value.split()
+    if len(parts) > 12 or value[-1:] in b":?.!" or len(value) > 120 or FORMATTED.search(value):
+        return False
+    if re.search(
+        rb"(?i)\b(?:password|passphrase|enter|your|must|please|invalid|the|is|are|not|for|of|to|with|token|secret|key)\b",
+        value,
+    ):
+        return bool(DIGIT.search(value)) and bool(re.search(rb"[!@#$%^&*]", value))
+    if DIGIT.search(value):
+        return True
+    return len(parts) >= 3 and all(p.isalpha() and p.islower() for p in parts)
+
+
+def token_like(value: bytes, strength: int, style: str, quoted: bool) -> bool:
+    """Say whether a value beside the name of a token, secret or key is to be redacted; arguments as `password_like`."""
+    if (
+        len(value) < 6
+        or len(value) > 4096
+        or b"[REDACTED" in value
+        or words.is_placeholder(value)
+        or b"REDACTED_" in value
+    ):
+        return False
+    if b" " in value or b"\t" in value:
+        return False
+    if not quoted and words.is_expression(value):
+        return False
+    if FORMATTED.search(value) or words.is_example(value):
+        return False
+    has_digit = DIGIT.search(value) is not None
+    random = words.looks_random(value, 12)
+    if strength == words.WEAK:
+        if (
+            _UUID.match(value)
+            or (_DIGEST.match(value) and style != "env")
+            or not _PLAIN_TOKEN.match(value)
+            or re.search(rb"[^=]=[^=]", value)
+        ):
+            return False
+        return (
+            words.looks_random(value, 20 if style in ("code", "call", "config") else 16)
+            and not _PATHLIKE.match(value)
+            and not DOTTED.match(value)
+        )
+    if _PATHLIKE.match(value) or (DOTTED.match(value) and not words.looks_random(value.rpartition(b".")[2], 20)):
+        return False
+    if random:
+        return True
+    if NUMBER.match(value):
+        return style in ("env", "cli") and value.isdigit() and len(value) >= 8
+    if style in STRONG_STYLES:
+        if WORDLIKE.match(value):
+            return value.isalpha() and (
+                len(value) >= 16
+                or words.wordiness(value) < 0.5
+                or (
+                    style in ("env", "cli")
+                    and not value.isupper()
+                    and len(value) >= 8
+                    and not quoted
+                    and words.wordiness(value) < 0.75
+                )
+            )
+        return (
+            (has_digit and words.wordiness(value) < 0.75)
+            or (classes(value) >= 3 and len(value) >= 8 and words.wordiness(value) < 0.75)
+            or (has_digit and len(value) >= 8 and strength >= words.TOKEN)
+        )
+    if not has_digit or len(value) < 8:
+        return False
+    return words.wordiness(value) < 0.5 and classes(value) >= 2 and not re.match(rb"[A-Za-z_]+[0-9]{1,2}\Z", value)
+
+
+def judge(value: bytes, strength: int, style: str, quoted: bool) -> bool:
+    """Say whether a value beside a name of that strength is to be redacted."""
+    if strength == words.PASSWORD:
+        return password_like(value, style, quoted) or (
+            quoted and style in ("code", "config") and token_like(value, words.TOKEN, style, quoted)
+        )
+    return token_like(value, strength, style, quoted)
+
+
+def strict(value: bytes, strength: int, style: str) -> bool:
+    """Say whether the sighting is an incident: the value alone would convince a reader."""
+    if (
+        words.is_example(value)
+        or words.counts_up(value)
+        or FORMATTED.search(value)
+        or _PATHLIKE.match(value)
+        or (_UUID.match(value) and strength == words.WEAK)
+    ):
+        return False
+    if strength == words.PASSWORD:
+        return (
+            style in STRONG_STYLES
+            and len(value) >= 8
+            and classes(value) >= 3
+            and words.wordiness(value) < 0.6
+            and words.entropy(value) >= 2.7
+        )
+    if _DIGEST.match(value) and style == "config":
+        return False
+    return (
+        len(value) >= (16 if style in ("env", "cli", "dsn") else 32)
+        and words.looks_random(value, 16)
+        and words.entropy(value) >= 3.0
+        and words.wordiness(value) < 0.3
+    )
+
+
+KIND_OF: Final = {
+    words.PASSWORD: "password",
+    words.TOKEN: "secret",
+    words.KEY: "key",
+    words.WEAK: "credential",
+}
+
+
+_CONTROLS: Final = bytes([*range(9), *range(11, 32), 127])
+
+
+def _readable(value: bytes) -> bool:
+    """Say whether a value that is not ASCII is text and not a stretch of a binary file."""
+    high = len(value) - len(value.translate(None, bytes(range(128, 256))))
+    if high * 4 <= len(value):
+        return True
+    try:
+        value.decode("utf-8")
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def make(text: Text, start: int, end: int, strength: int, style: str, quoted: bool, kind: str = "") -> list[Span]:
+    """Judge the bytes from `start` to `end` and return the span, or nothing; nothing too for a key found already."""
+    raw = text.data[start:end]
+    if not raw or text.known(start, end):
+        return []
+    value = values.canonical(raw)
+    if not value.isascii() and not _readable(value):
+        return []
+    if value.translate(None, _CONTROLS) != value:
+        return []
+    if not judge(value, strength, style, quoted):
+        return []
+    return [Span(start, end, kind or KIND_OF[strength], strict(value, strength, style), False, False, value)]

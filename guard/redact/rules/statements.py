@@ -1,0 +1,197 @@
+# ruff: noqa: E501 - a row, or an expression, a line: broken up they cannot be compared with their neighbours
+"""Passwords in statements and in files of credentials: SQL, netrc, .pgpass, Docker; keys of unknown providers."""
+
+from __future__ import annotations
+
+import re
+
+from guard.redact import values, words
+from guard.redact.lazy import Lazy
+from guard.redact.rules.judge import classes, make
+from guard.redact.spans import Span
+from guard.redact.text import Text, begins_token
+
+_AUTH_VALUE = Lazy(rb"[A-Za-z0-9+/]{8,400}={0,2}")
+
+_AUTH_SEPARATOR = Lazy(rb"\\{0,7}[\"']?[ \t]{0,4}[:=][ \t]{0,4}(?:\\{0,7}[\"'])?")
+
+
+def statement(text: Text, end: int) -> list[Span]:
+    """Confirm SQL's `IDENTIFIED BY 'X'`, `PASSWORD 'X'`, `SET PASSWORD … = 'X'`; `end` is behind the opening quote."""
+    data = text.data
+    start = end - 1
+    while start > 0 and data[start - 1] == 0x5C:
+        start -= 1
+    value = values.read_quoted(data, start, text.line(end)[1])
+    if value is None:
+        return []
+    # In prose things are identified by "names"; a statement shouts or uses single quotes.
+    shouted = re.search(rb"IDENTIFIED|PASSWORD|PLUGIN|PRAGMA", data[max(0, start - 100) : start]) is not None
+    if not shouted and (
+        data[end - 1 : end] != b"'"
+        or not re.search(rb"(?i)user|role|login|set |grant|alter|create|pragma", data[max(0, start - 200) : start])
+    ):
+        return []
+    return make(text, value.start, value.end, words.PASSWORD, "sql", True, "password")
+
+
+def netrc(text: Text, end: int) -> list[Span]:
+    """Confirm netrc's `machine … login … password X`, on one line or over three; `end` is behind `password `."""
+    data = text.data
+    line_start, line_end = text.line(end)
+    # `\n` in an escaped text is a line's end too.
+    head = data[max(0, line_start - 256, end - 400) : end]
+    if not _NETRC.search(head):
+        return []
+    pos = end
+    value = values.read(data, pos, line_end, "shell")
+    if value is None:
+        return []
+    return make(text, value.start, value.end, words.PASSWORD, "line", value.quoted, "password")
+
+
+_NETRC = Lazy(
+    rb"(?:machine[ \t]+\S+|(?:\A|\n|\\n)[ \t]*default)(?:\s|\\n|\\t)+(?:(?:login|user|account|port)[ \t]+\S+?(?:\s|\\n|\\t)+){0,3}(?:password|passwd)[ \t]+\Z"
+)
+_PGPASS = Lazy(
+    rb"(?:\\?[A-Za-z0-9_.*-]|\\:){1,80}:(?:\d{4,5}|\*):(?:[A-Za-z0-9_.\-*]){1,64}:(?:[A-Za-z0-9_.\-@*]){1,64}:"
+)
+
+
+def pgpass(text: Text, end: int) -> list[Span]:
+    """Confirm .pgpass's `host:port:db:user:X`; `end` is behind the first byte of X."""
+    data = text.data
+    line_start, line_end = text.line(end)
+    begin = max(line_start, end - 240)
+    for at in range(end - 2, begin - 1, -1):
+        if data[at] in b" \t\"'`\0;" or (data[at] == 0x6E and at > 0 and data[at - 1] == 0x5C):
+            begin = at + 1
+            break
+    if begin == line_start and data[begin : begin + 1] in b"+-":
+        begin += 1
+    found = _PGPASS.match(data, begin, end)
+    if found is None or found.end() != end - 1:
+        return []
+    value = values.read(data, end - 1, line_end, "line")
+    if value is None or value.quoted:
+        return []
+    raw = data[value.start : value.end]
+    if data[value.end : value.end + 1] not in (b"", b"\n", b"\r", b"\\", b'"', b"'", b"\0", b" ") or (
+        b":" in raw and b"\\:" not in raw
+    ):
+        return []
+    if raw.isdigit() and len(raw) < 6:
+        return []
+    return make(text, value.start, value.end, words.PASSWORD, "line", False, "password")
+
+
+def docker_auth(text: Text, end: int) -> list[Span]:
+    """Confirm `"auth": "base64 of user:password"` of .docker/config.json and .npmrc's `_auth=`; `end` behind `auth`."""
+    import base64
+    import binascii
+
+    data = text.data
+    separator = _AUTH_SEPARATOR.match(data, end, min(end + 32, text.line(end)[1]))
+    if separator is None:
+        return []
+    found = _AUTH_VALUE.match(data, separator.end(), min(separator.end() + 410, text.line(end)[1]))
+    if found is None:
+        return []
+    try:
+        plain = base64.b64decode(found.group() + b"=" * (-len(found.group()) % 4))
+    except (binascii.Error, ValueError):
+        return []
+    if not re.match(rb"[\x21-\x7e]{1,128}:[\x20-\x7e]{3,400}\Z", plain) or words.is_placeholder(
+        plain.partition(b":")[2]
+    ):
+        return []
+    return [Span(found.start(), found.end(), "basic-auth", len(plain) >= 12, False, False, found.group())]
+
+
+_PREFIX_REVERSED = Lazy(rb"(?:[A-Za-z0-9]{1,20}[_-]){0,3}[A-Za-z0-9]{0,19}[A-Za-z](?![A-Za-z0-9_\-+/=.])")
+_PREFIXED_BODY = Lazy(rb"[A-Za-z0-9]{24,160}(?:_[A-Za-z0-9]{2,80}){0,2}(?![A-Za-z0-9_\-+/=.])")
+
+
+def prefixed(text: Text, end: int) -> list[Span]:
+    """Confirm a key of a provider that no row knows: a short name, `_` or `-`, and a body drawn at random.
+
+    Digests are behind names too (`build_<sha1>`), so the body must mix cases and digits. `end` is 24 characters into it.
+    """
+    data = text.data
+    start = end - 24
+    low = max(0, start - 96)
+    last = text.vain.get("prefixed", (0, -1))
+    if last[0] <= start <= last[1]:
+        return []
+    text.vain["prefixed"] = (start, start + 23)
+    head = _PREFIX_REVERSED.match(data[low : start - 1][::-1])
+    body = _PREFIXED_BODY.match(data, start, start + 400)
+    if head is None or body is None:
+        return []
+    name = head.group()[::-1].lower()
+    value = body.group()
+    if re.match(rb"(?:sha|md)\d|integrity|h\d|v\d", name) or (
+        data[start - 1 : start] == b"-" and (b"_" in name or len(name) > 12 or len(value) < 32)
+    ):
+        return []
+    digits = words.digits_in(value)
+    if not (digits >= 2 and value != value.lower() and value != value.upper() and words.jumble(value) >= 0.36):
+        return []
+    if words.wordiness(value) > 0.55 or words.is_example(value):
+        return []
+    begin = start - 1 - len(name)
+    if not begins_token(data, begin, b"_-+/="):
+        return []
+    return [Span(begin, body.end(), "provider-key", False, False, True, data[begin : body.end()])]
+
+
+def told(text: Text, end: int) -> list[Span]:
+    """Confirm `my password is X` in prose: X must be nothing that a sentence holds."""
+    value = values.read(text.data, end, text.line(end)[1], "shell")
+    if value is None:
+        return []
+    raw = text.data[value.start : value.end].rstrip(b".,;:!?)")
+    if len(raw) < 8 or not words.digits_in(raw) or classes(raw) < 3 or words.wordiness(raw) > 0.6 or b"://" in raw:
+        return []
+    strength = words.TOKEN if words.looks_random(raw, 24) else words.PASSWORD
+    return make(text, value.start, value.start + len(raw), strength, "config", value.quoted)
+
+
+def spaced(text: Text, end: int) -> list[Span]:
+    """Confirm a dotted setting and its value with blanks between (`spark.….secret.key X`)."""
+    data = text.data
+    value = values.read(data, end, text.line(end)[1], "line")
+    if value is None or value.quoted:
+        return []
+    raw = data[value.start : value.end]
+    if len(raw) < 8 or not words.digits_in(raw) or classes(raw) < 3 or words.wordiness(raw) > 0.5:
+        return []
+    return make(
+        text,
+        value.start,
+        value.end,
+        words.TOKEN if words.looks_random(raw, 24) else words.PASSWORD,
+        "config",
+        False,
+    )
+
+
+def expect(text: Text, end: int) -> list[Span]:
+    """Confirm what an expect script sends when it was asked for a password; `end` is behind the quote."""
+    data = text.data
+    head = data[max(0, text.line(end)[0] - 256, end - 400) : end]
+    asked = head.lower().rfind(b"assword")
+    if asked < 0 or b"send" in head[asked : len(head) - 8]:
+        return []
+    start = end - 1
+    while start > 0 and data[start - 1] == 0x5C:
+        start -= 1
+    value = values.read_quoted(data, start, text.line(end)[1])
+    if value is None:
+        return []
+    stop = value.end
+    while data[value.start : stop].endswith((b"r", b"n")) and data[stop - 2 : stop - 1] == b"\\":
+        stop -= 2
+        while stop > value.start and data[stop - 1] == 0x5C:
+            stop -= 1
+    return make(text, value.start, stop, words.PASSWORD, "cli", True)

@@ -1,0 +1,109 @@
+# ruff: noqa: E501 - a row, or an expression, a line: broken up they cannot be compared with their neighbours
+"""The table of contexts: where the prefilter stops, who confirms, what each must catch and leave.
+
+In a sample `<pw>` is a password with all character classes that need no quoting, `<apw>` one of letters and digits, and
+`<b62:36>` and its like random characters of that alphabet; what they stand for must be gone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+from guard.redact.rules import addresses, assignments, blocks, commands, headers, options, statements
+from guard.redact.spans import Span
+from guard.redact.text import Text
+
+Confirm = Callable[[Text, int], "list[Span]"]
+
+
+class Context(NamedTuple):
+    """One context; `pattern` ends where `confirm` anchors, `literals` are what it cannot match without."""
+
+    name: str
+    pattern: bytes
+    literals: tuple[bytes, ...]
+    confirm: Confirm
+    samples: tuple[str, ...]
+    leaves: tuple[str, ...] = ()
+    advice: str = "change it where it is used, and hand it to the program by file descriptor, file or keyring instead"
+
+
+_WORD = (
+    rb"(?:passw|passphrase|passcode|pass|pwd|psw|secret|token|key|cred|auth|jwt|psk|_pat|pw|cookie|session|sess|signature|"
+    rb"cohere|mistral|cloudflare|snowflake|okta|auth0|dropbox|heroku|datadog|splunk|elastic|algolia|twitch|twitter|wandb|"
+    rb"dsn|nonce|kennwort|senha|contrase|webhook|_tok|sas|sid|passe|wachtwoord)"
+)
+_KEYWORDS = (
+    b"pass", b"pwd", b"psw", b"secret", b"token", b"key", b"cred", b"auth", b"jwt", b"psk", b"_pat", b"pw", b"cookie", b"sess", b"signature", b"dsn",
+    b"nonce", b"kennwort", b"senha", b"contrase", b"webhook", b"_tok", b"sas", b"sid", b"wachtwoord",
+    b"cohere", b"mistral", b"cloudflare", b"snowflake", b"okta", b"auth0", b"dropbox", b"heroku", b"datadog", b"splunk", b"elastic", b"algolia",
+    b"twitch", b"twitter", b"wandb",
+)  # fmt: skip
+_TAIL = rb"[A-Za-z0-9_.\-\x80-\xff]{0,32}"
+_QUOTE = rb"\\{0,7}[\"'`]"
+
+CONTEXTS: Final[tuple[Context, ...]] = (
+    Context("assignment", _WORD + _TAIL + rb"(?:" + _QUOTE + rb"\)?|\*\*|&quot;)?\]?[ \t]{0,16}(?:[+:?|!~<>=-]?=>?|:)", _KEYWORDS, assignments.assign,
+            ("export GITHUB_TOKEN=<b62:40>", "AWS_SECRET_ACCESS_KEY=<b64:40> cmd", "DB_PASSWORD='<pw>'", "password: \"<pw>\"", "password = <apw>",
+             "{\"client_secret\": \"<b62:32>\"}", "os.environ[\"API_KEY\"] = \"<b62:32>\"", "ENTREZ_KEY=<hex:36>", "Server=h;Uid=bob;Pwd=<apw>;",
+             "db.connect(host=\"h\", password=\"<pw>\")", "api_key=\"<b62:24>\"", "secret_key: <b62:40>", "password=<apw>"),
+            ("password = getpass.getpass()", "token = tokens[0]", "PASSWORD=$DB_PASSWORD", "api_key: YOUR_API_KEY", "password=None", "token: str",
+             "API_KEY=${{ secrets.API_KEY }}", "PASSWORD=$(pass show db)", "password=os.environ['PW']", "PWD=/home/bob", "max_tokens=4096",
+             "key=lambda x: x", "sort_key = 'created_at'", "password: changeme")),
+    Context("element", rb"<[a-z:._\-]{0,32}(?:passw|pass|pwd|secret|token|key|cred)[a-z0-9_.\-]{0,24}(?: [^<>\n]{0,80})?>", (b"pass", b"pwd", b"secret", b"token", b"key", b"cred"),
+            assignments.assign, ("<password><pw></password>",), ("<password></password>", "<token>your_token</token>")),
+    Context("option", rb"-[a-z0-9_.\-]{0,48}(?:passw|passphrase|pass|pwd|secret|token|key|cred|auth|jwt|psk)[a-z0-9_\-]{0,24}(?:[ \t]{1,4}|=|" + _QUOTE + rb"[ \t]{0,4},[ \t]{0,4}" + _QUOTE + rb")",
+            (b"pass", b"pwd", b"secret", b"token", b"key", b"cred", b"auth", b"jwt", b"psk"), options.flag,
+            ("tool --token <b62:36> x", "tool --token=<b62:36>", "tool --password <pw>", "tool --password=<pw>", "gpg --passphrase '<pw>' f",
+             "[\"tool\", \"--password\", \"<pw>\"]", "keytool -storepass <apw>", "tool --api-key=<b62:32>"),
+            ("tool --token-file /etc/t", "tool --password-stdin", "tool --token $TOKEN", "tool --key-size 2048")),
+    Context("setting", rb"(?:setenv|set(?:[ \t]+-[a-z]{1,4}|[ \t]+--[a-z]+){1,4}|env|define|arg)[ \t]+[a-z0-9_.\-$:\"'\\]{0,48}(?:pass|pwd|secret|token|key|cred|auth|jwt|_pat)",
+            (b"setenv", b"set", b"env", b"define", b"arg"), options.setter,
+            ("setenv API_TOKEN <b62:32>", "set -gx API_TOKEN <b62:32>", "ENV DB_PASSWORD <apw>", "#define API_KEY \"<b62:32>\""), ("set -gx PATH /usr/bin",)),
+    Context("argument", rb"(?:passw|passphrase|pass|pwd|secret|token|key|cred|auth|jwt|_pat)[a-z0-9_.\-]{0,32}" + _QUOTE + rb"[ \t]{0,4},[ \t]{0,4}" + _QUOTE,
+            (b"pass", b"pwd", b"secret", b"token", b"key", b"cred", b"auth", b"jwt", b"_pat"), options.called,
+            ("os.getenv('API_KEY', '<b62:32>')", "setenv(\"DB_PASSWORD\", \"<pw>\")"), ("('username', 'password', 'email')",)),
+    Context("pair", rb"(?:passw|passphrase|pass|pwd|secret|token|key|cred|auth|jwt|_pat|cookie)[a-z0-9_.\-]{0,32}(?:" + _QUOTE + rb")?[ \t]{0,4},?(?:[ \t\r\n\\]|\\n){0,40}(?:" + _QUOTE + rb")?val(?:ue)?(?:"
+            + _QUOTE + rb")?[ \t]{0,4}[:=]", (b"val",), options.pair,
+            ("{\"name\": \"DB_PASSWORD\", \"value\": \"<pw>\"}", "{\"key\": \"Authorization\", \"value\": \"Bearer <b62:40>\"}", "<add key=\"Password\" value=\"<pw>\"/>"),
+            ("{\"name\": \"DB_PASSWORD\", \"value\": \"$X\"}",)),
+    Context("authorization", rb"authorization", (b"authorization",), headers.authorization,
+            ("curl -H 'Authorization: Bearer <b62:40>' h", "Authorization: Basic <b64:24>", "{\"Authorization\": \"Token <hex:40>\"}", "Authorization: <b62:40>",
+             "[\"Authorization\", \"Bearer <b62:40>\"]"),
+            ("Authorization: Bearer $TOKEN", "Authorization: Bearer <token>", "the Authorization: header")),
+    Context("bearer", rb"bearer(?:[ \t+]|%20)", (b"bearer",), headers.bearer, ("send Bearer <b62:40>",), ("bearer of news", "Bearer token")),
+    Context("cookie", rb"\bcookie(?=[\"':\\ ])".replace(rb"(?=[\"':\\ ])", b""), (b"cookie",), headers.cookie, ("Cookie: a=b; sessionid=<b62:32>",), ("Cookie: theme=dark",)),
+    Context("userinfo", rb":\\?/\\?/[^\s/:@\"'<>`\\?#]{0,128}:[^\s\"'<>`?#]{1,255}@", (b"//", b"\\/"), addresses.userinfo,
+            ("https://bob:<upw>@h.example/x", "redis://:<upw>@h:6379/0", "postgres://bob:<upw>@h/db", "mongodb+srv://bob:<upw>@c.example/db", "amqp://bob:pw1@h"),
+            ("http://localhost:8080/@scope/pkg", "https://bob:$PASS@h", "https://user:password@host", "ssh://git@h:22/x")),
+    Context("url-user", rb"://[a-z0-9_\-]{20,200}@", (b"@",), addresses.url_user, ("https://<hex:40>@h.example/r.git",), ("https://firstname-and-lastname@h",)),
+    Context("query", rb"[?&;](?:amp;|\\u0026)?(?:[a-z_.\-]{0,24}(?:key|sig|token|auth|secret|signature|password|passwd|pwd|pass|credential|session|sid|sas|jwt)|x-amz-signature|x-goog-signature|"
+            rb"x-amz-security-token|x-amz-credential)=", (b"=",), addresses.query, ("https://h/x?key=<b62:32>", "https://h/x?a=1&sig=<b62:43>", "h/?X-Amz-Signature=<hex:64>", "http://127.0.0.1:8888/?token=<hex:48>"),
+            ("https://h/?key=value&sig=x",)),
+    Context("thin", rb"thin:@?[a-z0-9_]{1,64}/", (b"thin:",), addresses.jdbc_thin, ("jdbc:oracle:thin:bob/<apw>@h:1521:x",)),
+    Context("identified", rb"identified(?:\s|\\n){1,4}(?:with(?:\s|\\n){1,4}[`'\"\\a-z0-9_]{1,40}(?:\s|\\n){1,4})?(?:by|as)(?:\s|\\n){1,4}(?:password(?:\s|\\n){1,4})?" + _QUOTE, (b"identified",), statements.statement,
+            ("CREATE USER bob IDENTIFIED BY '<pw>';", "ALTER USER bob IDENTIFIED WITH mysql_native_password BY '<pw>';"), ("IDENTIFIED BY '?'",)),
+    Context("sql-password", rb"password(?:[ \t]{1,8}|[ \t]{0,4}\([ \t]{0,4}|[ \t]{1,4}for[ \t][^=\n]{1,80}=[ \t]{0,4}(?:password\()?)" + _QUOTE, (b"password",), statements.statement,
+            ("CREATE ROLE bob WITH LOGIN ENCRYPTED PASSWORD '<pw>';", "SET PASSWORD FOR 'bob'@'h' = PASSWORD('<pw>');"), ("password 'secret'", 'things identified by "names" of theirs')),
+    Context("pragma", rb"pragma[ \t]+(?:re|hex)?key[ \t]*=[ \t]*" + _QUOTE, (b"pragma",), statements.statement, ("PRAGMA key = '<apw>';",), ("PRAGMA table_info('x')",)),
+    Context("netrc", rb"(?:login|user|account|machine|default)(?:[ \t\r\n]|\\[nt])+[^ \t\r\n]*(?:[ \t\r\n]|\\[nt])+(?:password|passwd)[ \t]+", (b"passw",), statements.netrc, ("machine h.example login bob password <apw>",), ("Failed password for root",)),
+    Context("pgpass", rb":(?:[0-9]{4,5}|\*):[a-z0-9_.\-*]{1,64}:[a-z0-9_.\-@*]{1,64}:[^\s:]", (b":",), statements.pgpass, ("h.example:5432:db:bob:<apw>", "*:*:*:bob:<apw>"), ("a.py:1234:x:y:z",)),
+    Context("docker-auth", rb"auth" + _QUOTE + rb"[ \t]{0,4}:|_auth[ \t]{0,4}=", (b"auth",), statements.docker_auth, ("{\"auth\": \"<userpass>\"}", "_auth=<userpass>")),
+    Context("pipe", rb"\|[ \t]{0,4}(?:/[a-z/]{1,20}/)?(?:sudo|kinit|passwd|chpasswd|smbpasswd|gpg|cryptsetup|su |docker|podman|helm|crane|oras|skopeo|buildah|nerdctl|apptainer|singularity|gh |glab|wandb|"
+            rb"huggingface|hf |vault|az |oc |cf |npm|snyk|ssh-add|saslpass|pdbedit|openssl|sshpass|secret-tool|pass |keyctl|systemd|nmcli|htpasswd|mkpasswd|ldap|ansible-vault|tee )", (b"|",),
+            lambda text, end: commands.piped(text, text.data.rfind(b"|", 0, end) + 1),
+            ("echo <pw> | sudo -S ls", "echo '<pw>' | kinit bob", "printf '%s' \"<pw>\" | docker login -u bob --password-stdin", "echo bob:<apw> | chpasswd", "echo <pw>|sudo -S id"),
+            ("echo hello | sudo tee f", "cat f | gpg -d")),
+    Context("here-string", rb"<<<", (b"<<<",), commands.here_string, ("kinit bob <<< '<pw>'", "sudo -S ls <<< <apw>"), ("cat <<< hello",)),
+    Context("told", rb"(?:password|passwd|passphrase|pwd|token|secret|api[ _-]?key)[ \t]{1,4}(?:is|was|is now)[ \t]{1,4}:?[ \t]{0,4}", (b" is", b" was", b"\tis"), statements.told,
+            ("my password is <apw>", "the token is <b62:40>"), ("the password is required", "token is expired", "password is stored in PBKDF2-form", "secret is os.environ['X1']")),
+    Context("spaced", rb"[a-z0-9_]\.[a-z0-9_.\-]{0,60}(?:password|passwd|secret|token|secret[._-]?key|access[._-]?key|account[._-]?key[a-z0-9_.\-]{0,60})[ \t]{1,8}",
+            (b"password", b"passwd", b"secret", b"token", b"key"), statements.spaced, ("spark.hadoop.fs.s3a.secret.key <b62:40>", "spark.ssl.keyPassword <pw>"), ("the config.token value", "see auth.password for more")),
+    Context("expect", rb"send(?:[ \t]+--)?[ \t]+\\{0,7}\"", (b"send",), statements.expect, ("expect \"*assword:\"; send \"<apw>\\r\"",), ("expect \"login:\"; send \"bob\\r\"",)),
+    Context("prefixed", rb"(?:[a-z][a-z0-9]_|[a-z]{3}-)[a-z0-9]{24}", (b"_", b"-"), statements.prefixed,
+            ("see acme_<b62:40> here", "see acme_live_<b62:32> here", "x zzq_pat_<b62:40>", "see llx-<b62:48>"),
+            ("name_of_some_very_long_identifier_here", "sha512-abc_def", "build_0123456789abcdef0123456789abcdef01234567", "TestCaseForTheVeryLongName_AndItsCamelCaseSuffix")),
+    Context("private-key", rb"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY|---- BEGIN SSH2 ENCRYPTED PRIV|PuTTY-User-Key-File-[123]", (b"private key", b"begin ssh2", b"putty"), blocks.block, ()),
+    Context("encoded-key", rb"LS0tLS1CRUdJTi", (b"ls0tls1crudjti",), blocks.encoded_block, ()),
+)  # fmt: skip
