@@ -38,6 +38,9 @@ class Group:
 
 COMMANDS: Mapping[str, Group] = {
     "policy": Group("guard.cli.policy", "List, show, check, compare and compile policies."),
+    "redact": Group("guard.cli.redact", "Replace every secret in a stream or file."),
+    "key": Group("guard.cli.key", "Make, install and rotate the site's fingerprint key."),
+    "serve": Group("guard.cli.serve", "Run the resident services."),
     "learn": Group("guard.cli.learn", "Watch a session, propose the narrowest policy for it."),
     "explain": Group("guard.cli.explain", "Tell whether a session may do something, and what would allow it."),
     "doctor": Group("guard.cli.doctor", "Tell each control's status on this host, found out by trying."),

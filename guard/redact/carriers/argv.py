@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from guard.redact import redact_text
-from guard.redact.redacted import Redacted, bless
+from guard.redact import Redacted, bless
 
 _QUOTED = str.maketrans({"\\": "\\\\", '"': '\\"', "\n": "\\n", "\r": "\\r", "\t": "\\t"})
 
