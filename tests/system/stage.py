@@ -100,6 +100,11 @@ class Stage:
         """Perform an act without guard; 0, an errno, or minus the signal it died by."""
         return self.account.command(self.words(words, shell), cwd=cwd or self.project, **more).returncode
 
+    @property
+    def alone(self) -> str:
+        """A policy under which no supervisor stands beside the tree: what Landlock and the filter hold by themselves."""
+        return self.policy('schema = 1\nname = "alone"\nextends = "login-node"\n[supervisor]\nuse = "never"\n')
+
     def confined(
         self, *words: str, policy: str = "login-node", cwd: Path | None = None, options: Sequence[str] = (),
         shell: str = "", **more: object,

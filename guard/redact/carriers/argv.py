@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from guard.redact import redact_text
-from guard.redact import Redacted, bless
+from guard.redact import Redacted, bless, redact_text
 
 _QUOTED = str.maketrans({"\\": "\\\\", '"': '\\"', "\n": "\\n", "\r": "\\r", "\t": "\\t"})
 
