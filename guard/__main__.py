@@ -1,4 +1,4 @@
-"""Decides in a few lines: the launcher, which must start quickly, or the full command line.
+"""Decides in a few lines: the launcher and the filter, which must start quickly, or the full command line.
 
 `packaging/install-entry` puts these lines behind an interpreter line of their own into `bin/guard`: a
 console script of pip's would load `site` first, at a quarter of the launcher's whole time.
@@ -14,6 +14,10 @@ def main() -> int:
         from guard.confine.launch import main as launch
 
         return launch(words[1:], [sys.executable, "-I", "-S", __file__])
+    if words[:1] == ["redact"]:
+        from guard.redact.command import main as redact
+
+        return redact(words[1:])
     from guard.cli import main as full
 
     return full(words)
