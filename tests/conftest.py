@@ -111,6 +111,14 @@ class Account:
         """Run another command of guard's as this user."""
         return self.command([GUARD, *words], **more)  # type: ignore[arg-type]
 
+    @property
+    def alone(self) -> str:
+        """A policy under which no supervisor stands beside the tree: login-node, held by the kernel by itself."""
+        path = self.state.parent / "alone.toml"
+        if not path.exists():
+            self.write(path, 'schema = 1\nname = "alone"\nextends = "login-node"\n[supervisor]\nuse = "never"\n')
+        return str(path)
+
     def directory(self, prefix: str = "d", parent: Path | None = None) -> Path:
         """A new directory of this user's, in its home unless told otherwise."""
         path = Path(tempfile.mkdtemp(prefix=prefix + "-", dir=parent or self.home))

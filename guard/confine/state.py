@@ -574,7 +574,8 @@ def _boot_id() -> str:
         return ""
 
 
-_ESCAPES = {code: f"\\u{code:04x}" for code in (*range(32), 127)} | {34: '\\"', 92: "\\\\"}
+# What some reader takes for the end of a line never stands in one.
+_ESCAPES = {code: f"\\u{code:04x}" for code in (*range(32), *range(127, 160), 0x2028, 0x2029)} | {34: '\\"', 92: "\\\\"}
 
 
 def to_json(value: object) -> str:

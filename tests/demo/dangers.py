@@ -139,6 +139,7 @@ def bind(kind: int, address: str) -> None:
     with socket.socket(kind) as server:
         server.bind((address, 0))
         server.listen()
+        expect(server.getsockname()[0] == address)  # a wildcard is rewritten to loopback
 
 
 def connect(stage: Stage, protocol: int = 0) -> None:

@@ -103,7 +103,7 @@ class Stage:
     @property
     def alone(self) -> str:
         """A policy under which no supervisor stands beside the tree: what Landlock and the filter hold by themselves."""
-        return self.policy('schema = 1\nname = "alone"\nextends = "login-node"\n[supervisor]\nuse = "never"\n')
+        return self.account.alone
 
     def confined(
         self, *words: str, policy: str = "login-node", cwd: Path | None = None, options: Sequence[str] = (),

@@ -271,7 +271,7 @@ def test_audit_inside_a_session_lifts_nothing(account: Account, folder: Path) ->
 
 
 def test_nothing_of_guard_stays_beside_an_enforced_session(account: Account, folder: Path) -> None:
-    done = account.guard(["sh", "-c", "echo $PPID; cat /proc/$PPID/comm"], cwd=folder)
+    done = account.guard(["sh", "-c", "echo $PPID; cat /proc/$PPID/comm"], cwd=folder, policy=account.alone)
     parent, _, name = done.stdout.partition("\n")
     assert int(parent) == os.getpid(), f"the session's parent is {name}"
 

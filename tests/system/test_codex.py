@@ -77,7 +77,7 @@ def test_codex_starts_under_its_overlay(account, started):
 
 def test_its_sandbox_command_runs_a_command_with_its_own_sandbox_switched_off(account, started, project):
     done = started("sandbox", *OFF, "--", "sh", "-c", ACTS)
-    assert done.stdout.splitlines() == ["inside", "made", "mode=644"], done.stdout + done.stderr
+    assert done.stdout.splitlines() == ["inside", "made", "mode=775"], done.stdout + done.stderr
     assert not (account.home / "outside").exists()
     (project / "made").unlink()
     bare = started("sandbox", *OFF, "--", "sh", "-c", ACTS, bare=True)
@@ -120,7 +120,7 @@ def test_a_session_carries_out_the_models_command_inside_guard(account, started,
         assert model.outputs, done.stdout + done.stderr
         told = "".join(model.outputs)
         assert (project / "made").read_text() == "made\n"
-        assert "mode=644" in told
+        assert "mode=775" in told
         assert "PRIVATE KEY" not in told
         assert not (account.home / "outside").exists()
     (project / "made").unlink()

@@ -185,7 +185,7 @@ def test_tar_unpacks_modes_755_and_644(stage: Stage) -> None:
 
 @NESTED
 def test_no_file_outside_the_grants_can_be_made_writable_by_all(stage: Stage) -> None:
-    stage.refused(UNDONE, "chmod", "chmod", "{home}/file", "777")
+    stage.refused((UNDONE, EPERM), "chmod", "chmod", "{home}/file", "777")  # EPERM where a supervisor knows the place
     stage.refused(EPERM, "chmod", "chmod", "{home}/other", "777", policy=stage.policy(DENY))
 
 

@@ -101,7 +101,7 @@ def test_a_start_says_what_held_and_who_decided(account: Account, project: Path)
 
 
 def test_the_root_process_is_the_command_itself(account: Account) -> None:
-    done = account.guard(["sh", "-c", "echo $$ $GUARD_SESSION"])
+    done = account.guard(["sh", "-c", "echo $$ $GUARD_SESSION"], policy=account.alone)
     pid, session = done.stdout.split()
     started = one(account, "session-start")
     assert started["tree"]["root_pid"] == int(pid) == started["process"]["pid"]
@@ -109,7 +109,7 @@ def test_the_root_process_is_the_command_itself(account: Account) -> None:
 
 
 def test_an_unsupervised_run_writes_its_start_only(account: Account) -> None:
-    assert account.guard(["sh", "-c", "exit 3"]).returncode == 3
+    assert account.guard(["sh", "-c", "exit 3"], policy=account.alone).returncode == 3
     assert [each["rule"] for each in events(account)] == ["session-start"]
 
 
@@ -162,7 +162,7 @@ REFUSED: dict[str, list[str]] = {
     "an-unknown-option": ["--frobnicate", "--", "true"],
     "an-unknown-policy": ["--policy", "no-such-policy", "--", "true"],
     "a-policy-that-is-not-there": ["--policy", "/nowhere/policy.toml", "--", "true"],
-    "a-required-control": ["--require", "metadata", "--", "true"],
+    "a-required-control": ["--require", "connect", "--", "true"],
     "a-project-that-cannot-be": ["--project", "/", "--", "true"],
 }
 
@@ -182,10 +182,10 @@ def test_a_refusal_is_recorded(account: Account, how: str) -> None:
 
 
 def test_a_refusal_names_its_control(account: Account) -> None:
-    account.guard(["true"], "--require", "metadata")
+    account.guard(["true"], "--require", "connect")
     refused = one(account, "start-refused")
-    assert refused["control"] == "metadata"
-    assert refused["detail"]["control"] == "metadata"
+    assert refused["control"] == "connect"
+    assert refused["detail"]["control"] == "connect"
 
 
 def test_a_command_that_is_not_there_starts_no_session(account: Account, folder: Path) -> None:
@@ -243,7 +243,7 @@ def test_only_the_redactor_makes_redacted_text(account: Account) -> None:
     )
     done = account.command([str(Path(GUARD).with_name("python")), "-c", code])
     lines = done.stdout.splitlines()
-    assert lines[:3] == ["only guard.redact makes Redacted text: pass it through withhold()"] * 3
+    assert lines[:3] == ["Redacted text comes from guard.redact.redact_text, not from the type itself"] * 3
     assert lines[3:] == ["str str", " [WITHHELD] ls [WITHHELD]"]
 
 

@@ -26,6 +26,8 @@ name = "mine"
 extends = "login-node"
 [files]
 deny = ["{home}/vault"]
+[supervisor]
+use = "never"
 """
 
 

@@ -38,7 +38,7 @@ connect = "any"
 @pytest.fixture
 def alone(stage: Stage) -> str:
     """A policy without a supervisor beside the tree; with one, see test_supervised_network.py."""
-    return stage.policy('schema = 1\nname = "alone"\nextends = "login-node"\n[supervisor]\nuse = "never"\n')
+    return stage.alone
 
 
 @pytest.mark.parametrize("address", ["0.0.0.0", "127.0.0.1", "127.0.0.2"])

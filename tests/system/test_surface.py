@@ -194,8 +194,9 @@ def test_another_terminal_of_the_user_cannot_be_opened(stage: Stage) -> None:
 
 
 def test_running_from_memory_is_no_way_round(stage: Stage) -> None:
-    """Open on purpose: the project may be written and executed, so memory gives nothing more."""
-    stage.works("from_memory")
+    """Open on purpose without a supervisor: the project may be written and executed, so memory gives nothing more."""
+    stage.works("from_memory", policy=stage.alone)
+    stage.refused(EACCES, "from_memory")
 
 
 @pytest.mark.root
