@@ -92,11 +92,7 @@ def traces(rng: random.Random) -> Iterator[str]:
     while True:
         for line in lines:
             count += 1
-            yield (
-                line
-                if count % 2000
-                else f'{count} 1700000000.1 write(3, "x {key(rng)}\\n", 99) = 99 <0.000010>'
-            )
+            yield (line if count % 2000 else f'{count} 1700000000.1 write(3, "x {key(rng)}\\n", 99) = 99 <0.000010>')
 
 
 def files(folder: str, size: int) -> dict[str, tuple[str, list[str]]]:
@@ -176,9 +172,7 @@ def files(folder: str, size: int) -> dict[str, tuple[str, list[str]]]:
     return made
 
 
-def run(
-    command: list[str], source: str | None = None, out: str | None = None
-) -> tuple[float, float, int, int]:
+def run(command: list[str], source: str | None = None, out: str | None = None) -> tuple[float, float, int, int]:
     """Run a program; return wall and processor seconds, peak KB (VmHWM: rusage starts at the parent's), exit code."""
     start = time.monotonic()
     with open(source or os.devnull, "rb") as stdin, open(out or os.devnull, "wb") as stdout:
@@ -299,9 +293,7 @@ def main() -> None:
     if options.json:
         with open(options.json, "w", encoding="utf-8") as file:
             json.dump(rows, file, indent=1)
-    slow = [
-        row for row in rows if row["program"] == "guard" and row["mb_per_cpu_s"] < TARGETS[str(row["corpus"])]
-    ]
+    slow = [row for row in rows if row["program"] == "guard" and row["mb_per_cpu_s"] < TARGETS[str(row["corpus"])]]
     for row in slow:
         print(f"below its target of {TARGETS[str(row['corpus'])]:.0f} MB/s: {row['corpus']}")
 

@@ -1,5 +1,7 @@
 """What a confined program pays while it runs: system calls, process starts, a compile; bare, guard and bwrap.
 
+`guard` is without a supervisor, `supervised` with one.
+
 Every round runs each contender once, in turns, as an ordinary user in a project of its own under the policy
 login-node. Printed are medians over the rounds. Environment: GUARD_BENCH_ROUNDS (default 9).
 """
@@ -67,9 +69,13 @@ CALLS = {"getpid": ("ns", 1_000_000, 1), "open+close": ("ns", 100_000, 1), "stat
 CLOCK = "s=$EPOCHREALTIME; %s; e=$EPOCHREALTIME; echo $((${e/./} - ${s/./})) | sed 's/......$/.&/; s/^[.]/0./'"
 
 
-def wrappers(project: Path) -> dict[str, list[str]]:
+def wrappers(project: Path, alone: str) -> dict[str, list[str]]:
     """The contenders: what is put in front of a command."""
-    found = {"bare": [], "guard": [GUARD, "run", "--policy", "login-node", "--"]}
+    found = {
+        "bare": [],
+        "guard": [GUARD, "run", "--policy", alone, "--"],
+        "supervised": [GUARD, "run", "--policy", "login-node", "--"],
+    }
     if shutil.which("bwrap"):
         found["bwrap"] = ["bwrap", "--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc", "--bind", str(project),
                           str(project), "--tmpfs", "/tmp", "--"]  # fmt: skip
@@ -109,7 +115,7 @@ def main() -> None:
     """Measure and print; the last line is JSON."""
     with stage.user() as (account, project):
         prepare(account, project)
-        contenders, tasks = wrappers(project), workloads(project)
+        contenders, tasks = wrappers(project, account.alone), workloads(project)
 
         def work() -> dict[str, dict[str, float]]:
             taken: dict[str, dict[str, list[float]]] = {task: {name: [] for name in contenders} for task in tasks}
