@@ -341,7 +341,7 @@ def test_a_plan_cut_short_anywhere_is_refused(length):
 
 @pytest.mark.parametrize(
     "data",
-    [b"", b"guard-plan 2\n" + WHOLE[13:], WHOLE + b"x", b"#!/bin/sh\n", WHOLE[:13] + b"\xff" * 8 + WHOLE[21:]],
+    [b"", b"guard-plan 1\n" + WHOLE[13:], WHOLE + b"x", b"#!/bin/sh\n", WHOLE[:13] + b"\xff" * 8 + WHOLE[21:]],
 )
 def test_what_is_no_plan_is_refused_and_says_what_to_do(data):
     with pytest.raises(PlanError, match="remove it"):

@@ -294,6 +294,7 @@ def test_events_that_were_lost_are_counted_and_told_later(node: Node, account: A
         told = events(account, "events-lost")
         assert {each["control"] for each in told} == {"telemetry"}
         assert sum(each["detail"]["lost"] for each in told) == 3
+    (account.state / "events.jsonl").unlink()
 
 
 @pytest.mark.root
