@@ -667,12 +667,21 @@ class Launch:
 
 
 def lower_limits(limits: "list[tuple[int, int]]") -> None:
-    """Set resource limits, soft and hard, never above what holds already."""
-    if not limits:
-        return
-    import resource
+    """Set resource limits, soft and hard, never above what holds already.
 
+    An ordinary user cannot go above the hard limit: the kernel refuses, and only then is asked what it is.
+    The module `resource` is a library of its own to load, and root may raise anything.
+    """
     for number, value in limits:
+        if os.geteuid():
+            try:
+                limit = value.to_bytes(8, sys.byteorder) * 2
+                kernel.syscall("prlimit64", 0, number, limit, None)
+                continue
+            except OSError:
+                pass  # above the hard limit
+        import resource
+
         _, hard = resource.getrlimit(number)
         least = value if hard == resource.RLIM_INFINITY else min(value, hard)
         resource.setrlimit(number, (least, least))
