@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from guard.confine import places
@@ -142,16 +143,10 @@ class Watcher:
 
     def answer(self, call: Call) -> None:
         """Look, and let go: nothing is decided here, so nothing can be raced."""
-        try:
+        # What cannot be read the kernel will tell the caller about; one that is gone needs no answer.
+        with suppress(Gone, Unreadable, OSError, ValueError):
             self._look(self._names[call.number], call)
-        except Gone:
-            return
-        except (Unreadable, OSError, ValueError):
-            pass  # the kernel will tell the caller what is wrong with it
-        try:
-            call.let_go()
-        finally:
-            call.close()
+        call.let_go()
 
     def _look(self, name: str, call: Call) -> None:
         if name in _ADDRESSES:

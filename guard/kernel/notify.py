@@ -225,9 +225,6 @@ class Call:
         if code:
             raise OSError(code, os.strerror(code))
 
-    def close(self) -> None:
-        """Let go of what is held for the call between two reads: nothing now."""
-
     def _send(self, response: bytes) -> None:
         code = _ask(self._listener, SEND, response)
         if code not in (0, _ENOENT, _EINPROGRESS):  # gone; answered already by ADDFD

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import Final
 
 from guard.redact.lazy import Lazy
+from guard.redact.values import SIMPLE_ESCAPES
 
 Decode = Callable[["re.Match[bytes]"], "bytes | None"]
 
@@ -80,16 +81,6 @@ TYPED: Final = Lazy(_CONTROLS + rb"|[^\x08\x1b\n\r]\x08 \x08|[\x20-\x7e]\x08(?=[
 _ESCAPES = Lazy(
     rb"\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|x[0-9a-fA-F]{2}|[0-3]?[0-7]{1,2}|[nrtbfvae\"'\\/])"
 )
-_SIMPLE = {
-    b"n": b"\n",
-    b"t": b"\t",
-    b"r": b"\r",
-    b"b": b"\b",
-    b"f": b"\f",
-    b"v": b"\v",
-    b"a": b"\a",
-    b"e": b"\x1b",
-}
 
 
 def _escape(match: re.Match[bytes]) -> bytes:
@@ -109,7 +100,7 @@ def _escape(match: re.Match[bytes]) -> bytes:
         return bytes([int(body[1:], 16)])
     if first.isdigit():
         return bytes([int(body, 8) & 255])
-    return _SIMPLE.get(first, first)
+    return SIMPLE_ESCAPES.get(first, first)
 
 
 def ansi(raw: bytes, low: int, high: int) -> Shadow:

@@ -158,7 +158,7 @@ def _continue_word(data: bytes, value: Value, limit: int) -> Value:
 
 
 _JSON_ESCAPE = Lazy(rb"\\(?:u([0-9a-fA-F]{4})|x([0-9a-fA-F]{2})|([0-7]{1,3})|(.))", re.DOTALL)
-_SIMPLE = {
+SIMPLE_ESCAPES = {
     b"n": b"\n",
     b"t": b"\t",
     b"r": b"\r",
@@ -183,7 +183,7 @@ def unescape(value: bytes) -> bytes:
         if match.group(3):
             return bytes([int(match.group(3), 8) & 255])
         char = match.group(4)
-        return _SIMPLE.get(char, char)
+        return SIMPLE_ESCAPES.get(char, char)
 
     return _JSON_ESCAPE.sub(one, value)
 

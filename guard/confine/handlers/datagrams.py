@@ -86,7 +86,6 @@ class Datagrams:
                 if error.errno != _EINVAL:
                     raise
                 return CONTINUE  # before Linux 5.14
-        call.close()
         return PENDING  # answered by that
 
     def _program(self, supervisor: "Supervisor") -> bytes:

@@ -252,7 +252,6 @@ class _Maker:
                 finally:
                     job.close()
                     job.call.answer(0, code)
-                    job.call.close()
 
     def _make(self, job: "_Making") -> None:
         os.fchdir(job.where)

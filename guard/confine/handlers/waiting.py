@@ -174,7 +174,6 @@ class Waiters:
         return code != 0
 
     def _release(self, one: "_Waiting") -> None:
-        one.call.close()
         for fd in one.fds:
             os.close(fd)
         with self._lock:
