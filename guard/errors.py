@@ -63,3 +63,7 @@ class ControlError(GuardError):
 
 class StateError(GuardError):
     """The state or configuration directory cannot be used or must not be trusted."""
+
+
+class MonitorError(GuardError):
+    """The monitor cannot be loaded, attached or detached."""
