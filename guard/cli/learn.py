@@ -44,7 +44,7 @@ class Learning(Launch):
 
         def enter() -> int:
             ruleset.restrict(self.plan["restrict_flags"])
-            return notify.load_listener(self.plan["bpf_supervised"], self.plan["seccomp_flags"])
+            return notify.load_listener(self.own_ipc + self.plan["bpf_supervised"], self.plan["seccomp_flags"])
 
         self.status = supervise.stay(enter, lambda: self.execute(program, environment), watcher)
         state.forget_plans(self.options.state)

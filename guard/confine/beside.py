@@ -52,7 +52,7 @@ def run(
         default_signals()
         ruleset.restrict(plan["restrict_flags"])
         drop_capabilities()
-        return notify.load_listener(plan["bpf_supervised"], plan["seccomp_flags"])
+        return notify.load_listener(launch.own_ipc + plan["bpf_supervised"], plan["seccomp_flags"])
 
     return supervise.run(enter, lambda: launch.execute(program, environment), supervisor, inherited)
 

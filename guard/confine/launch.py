@@ -227,6 +227,7 @@ class Launch:
         self.spool: state.Spool | None = None
         self.fault = ""  # why events cannot be written
         self.landlock_errno = 0
+        self.own_ipc = b""  # the filter's head in an IPC namespace of our own
         self.distrusted = False  # whether others may have written in the state directory
 
     def run(self, argv: "list[str]") -> int:
@@ -277,7 +278,8 @@ class Launch:
         if ruleset is not None:
             ruleset.restrict(plan["restrict_flags"])
         kernel.drop_capabilities()
-        kernel.load_filter(plan["bpf" if ruleset is not None else "bpf_alone"], plan["seccomp_flags"])
+        program_ = plan["bpf" if ruleset is not None else "bpf_alone"]
+        kernel.load_filter(self.own_ipc + program_, plan["seccomp_flags"])
         return self.execute(program, environment)
 
     def _run_supervised(
@@ -439,15 +441,19 @@ class Launch:
         if shared and not private:
             why = "/dev/shm is shared with the user's other programs: the session's own files lie there"  # noqa: S108
             held.notes.append(why)
-        if wanted == "never" or not (held.hidden or held.shields or private):
+        if wanted == "never" or not (held.hidden or held.shields or private or plan["bpf_own_ipc"]):
             return False
         if wanted == "auto" and self.uid and set(os.getgroups()) - {os.getegid()}:
             # In a user namespace the further groups lose their names: shared trees would break.
             held.notes.append("denied places can be seen (stat): you have several groups, and a mask would unname them")
             return False
         try:
-            if kernel.enter_mount_namespace():
+            entered, also = kernel.enter_mount_namespace(kernel.CLONE_NEWIPC if plan["bpf_own_ipc"] else 0)
+            if entered:
+                if also:
+                    self.own_ipc = plan["bpf_own_ipc"]
                 kernel.cover(held.hidden, held.anchors, held.shields, private)
+                held.terminals, held.queues = kernel.own_terminals(_terminal(), bool(also))
                 self._enter_again()
                 return True
             fault = "user namespaces are not allowed here"
@@ -664,6 +670,18 @@ class Launch:
         except Exception as error:  # noqa: BLE001 - the answer is 125, whatever the record comes to
             sys.stderr.write(f"guard: this could not be recorded: {error}\n")
         return 125
+
+
+def _terminal() -> str:
+    """The pseudo-terminal that one of the standard streams is, by its name; empty where none is."""
+    for fd in range(3):
+        try:
+            name = os.ttyname(fd)
+        except OSError:
+            continue
+        if name.startswith("/dev/pts/"):
+            return name
+    return ""
 
 
 def lower_limits(limits: "list[tuple[int, int]]") -> None:

@@ -168,6 +168,7 @@ def _kind(path: str) -> int:
         return 0
 
 
+_TERMINAL = landlock.READ_FILE | landlock.READ_DIR | landlock.WRITE_FILE | landlock.IOCTL_DEV
 Denied = dict[str, "Denied"]  # a tree of path components; the key "" marks a denied place
 
 
@@ -186,6 +187,8 @@ class Places:
         hidden: existing denied places.
         shields: existing protected places below a writable one.
         anchors: the directories between: to rename one would take its shield along, and leave room for another.
+        terminals: devices that lead to terminals of the session's own alone, once there are such; granted then.
+        queues: a descriptor of the session's own POSIX message queues, -1 for none; used up by `grant`.
         refused: projects that lie in a place which the policy `denies` or `protects`; they must not be granted.
         notes: what the policy asks for and these places cannot give, in words.
     """
@@ -201,6 +204,8 @@ class Places:
         commons: "tuple[str, ...]" = (),
     ) -> None:
         self.notes: list[str] = []
+        self.terminals: tuple[str, ...] = ()
+        self.queues = -1
         self.hidden: list[str] = []
         self.shields: list[str] = []
         self.anchors: list[str] = []
@@ -338,6 +343,13 @@ class Places:
             ruleset: where the rules go.
             masked: whether the hidden places really are hidden by mounts; grant only after those.
         """
+        for path in self.terminals:
+            self._grant(path, _TERMINAL, masked, ruleset)
+        if self.queues >= 0:
+            ruleset.allow_path(self.queues, landlock.READ_FILE | landlock.WRITE_FILE)
+            os.close(self.queues)
+        if self.terminals:
+            self._grant("/dev", landlock.READ_DIR, masked, ruleset)  # ttyname(3) reads it to find the console
         for path, access in self._grants:
             if path.startswith("/dev/") and path.endswith("*"):
                 self._grant_devices(path[:-1], access, ruleset)

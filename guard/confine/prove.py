@@ -185,6 +185,7 @@ def laid_out(project_base: str, outside_base: str, controls: Sequence[str]) -> I
         for listener in (by_path, abstract):
             listener.listen(8)
         victim = stack.enter_context(_victim())
+        segment = stack.enter_context(_segment())
         soft, hard = resource.getrlimit(resource.RLIMIT_CORE)
         limit = b"".join((part % (1 << 64)).to_bytes(8, sys.byteorder) for part in (soft, hard))
         yield {
@@ -194,6 +195,7 @@ def laid_out(project_base: str, outside_base: str, controls: Sequence[str]) -> I
             "sockets": sockets,
             "abstract": name,
             "victim": victim.pid,
+            "segment": segment,
             "victim_limit": limit.hex(),
         }
 
@@ -232,6 +234,21 @@ def _bind_within(directory: str, listener: socket.socket) -> None:
     finally:
         os.fchdir(before)
         os.close(before)
+
+
+@contextmanager
+def _segment() -> Iterator[int]:
+    """Make System V shared memory outside, and yield its key; 0 where there is none to be had."""
+    key = int.from_bytes(os.urandom(3), "big") | 1 << 24
+    try:
+        number = acts.call("shmget", key, 4096, 0o3600)  # IPC_CREAT | IPC_EXCL
+    except (OSError, acts.Untried):
+        yield 0
+        return
+    try:
+        yield key
+    finally:
+        acts.call("shmctl", number, 0, None)  # IPC_RMID
 
 
 @contextmanager

@@ -53,6 +53,7 @@ CLOSE_RANGE_CLOEXEC = 4
 O_PATH = os.O_PATH | os.O_CLOEXEC
 RESOLVE_NO_SYMLINKS = 0x04
 CLONE_NEWNS = 0x00020000
+CLONE_NEWIPC = 0x08000000
 CLONE_NEWUSER = 0x10000000
 MS_RDONLY, MS_NOSUID, MS_NODEV, MS_NOEXEC = 1, 2, 4, 8
 MS_REMOUNT, MS_BIND, MS_REC, MS_SLAVE = 32, 4096, 16384, 1 << 19
@@ -257,32 +258,82 @@ def open_beneath(path: str) -> int:
     return fd
 
 
-def enter_mount_namespace() -> bool:
+def enter_mount_namespace(more: int = 0) -> "tuple[bool, int]":
     """Get a mount namespace of our own: as root directly, else with a user namespace around it.
 
     In the user namespace only one's own user and primary group have a name: a caller with further
     groups sees their files as `nogroup` and cannot chgrp to them.
 
+    Args:
+        more: further namespaces (CLONE_NEWIPC) that are welcome; a kernel may have none, or none left.
+
     Returns:
-        False where this host allows neither, and nothing has changed.
+        Whether there is one (False where this host allows neither, and nothing has changed), and what of `more`.
     """
     uid, gid = os.geteuid(), os.getegid()
+    # Root in name only is refused the first way, and goes the second as any user.
+    ways = ((CLONE_NEWNS,) if uid == 0 else ()) + (CLONE_NEWUSER | CLONE_NEWNS,)
+    for flags, got in [(flags | extra, extra) for flags in ways for extra in dict.fromkeys((more, 0))]:
+        try:
+            syscall("unshare", flags)
+        except OSError:
+            continue
+        if flags & CLONE_NEWUSER:
+            for name, text in (("setgroups", "deny"), ("uid_map", f"{uid} {uid} 1"), ("gid_map", f"{gid} {gid} 1")):
+                with open("/proc/self/" + name, "w") as table:
+                    table.write(text)
+            # The new namespace made us undumpable, and /proc/self root's.
+            prctl(PR_SET_DUMPABLE, 1)
+        return True, got
+    return False, 0
+
+
+def own_terminals(terminal: str, queues: bool) -> "tuple[tuple[str, ...], int]":
+    """In our own mount namespace: put terminals of our own in the place of those of the whole host.
+
+    Args:
+        terminal: the path of the one we stand at, or "". It gets the name /dev/console, where ttyname(3) looks
+            last and finds it; its own name leads to a terminal of the new kind, or to none.
+        queues: also mount the POSIX message queues of our own IPC namespace. mq_open(3) needs no directory, but
+            Landlock asks where a queue lies. A host without /dev/mqueue has them where the terminals then cover them.
+
+    Returns:
+        The names that lead to the session's own terminals alone, none where the host has no such directory or
+        refuses; and a descriptor of the queues' directory, -1 for none.
+    """
+    found = -1
     try:
-        if uid == 0:
-            syscall("unshare", CLONE_NEWNS)
-            return True
+        at_console = bool(terminal) and _bind(terminal, "/dev/console")
+        if queues:
+            found = _own_queues()
+        with _mount_point("/dev/pts") as (name, _):
+            if not name:
+                return (), found
+            mount(b"guard", name, b"devpts", MS_NOSUID | MS_NOEXEC, b"newinstance,ptmxmode=0666,mode=620")
+        _bind("/dev/pts/ptmx", "/dev/ptmx")
     except OSError:
-        pass  # root in name only: as any user, below
-    try:
-        syscall("unshare", CLONE_NEWUSER | CLONE_NEWNS)
-    except OSError:
-        return False
-    for name, text in (("setgroups", "deny"), ("uid_map", f"{uid} {uid} 1"), ("gid_map", f"{gid} {gid} 1")):
-        with open("/proc/self/" + name, "w") as table:
-            table.write(text)
-    # The new namespace made us undumpable, and /proc/self root's.
-    prctl(PR_SET_DUMPABLE, 1)
-    return True
+        return (), found
+    return ("/dev/pts", "/dev/ptmx", "/dev/console")[: 2 + at_console], found
+
+
+def _own_queues() -> int:
+    for place in ("/dev/mqueue", "/dev/pts"):
+        with _mount_point(place) as (name, is_directory):
+            if is_directory:
+                try:
+                    mount(b"guard", name, b"mqueue", MS_NOSUID | MS_NODEV | MS_NOEXEC)
+                    return os.open(place, O_PATH)
+                except OSError:
+                    continue
+    return -1
+
+
+def _bind(source: str, target: str) -> bool:
+    """Mount a file over another; a link in the target's place stays as it is (/dev/ptmx, where it names pts/ptmx)."""
+    with _mount_point(source) as (here, _), _mount_point(target) as (there, _):
+        if here and there:
+            mount(here, there, None, MS_BIND)
+        return bool(here and there)
 
 
 def cover(hidden: "list[str]", anchors: "list[str]", shields: "list[str]", private: "tuple[str, ...]" = ()) -> None:

@@ -21,7 +21,7 @@ from guard.kernel import seccomp
 from guard.policy.refusals import FOREIGN, RULES, UNKNOWN, Rule, Test
 from guard.policy.status import control_modes
 
-__all__ = ["active", "build", "library", "number", "verdict"]
+__all__ = ["active", "build", "library", "number", "own_ipc", "verdict"]
 
 LIBRARY_MISSING = "library missing: libseccomp (Debian: libseccomp2, RHEL: libseccomp)"
 
@@ -72,6 +72,30 @@ def library() -> ModuleType:
         raise PlanError(f"{LIBRARY_MISSING}: {error}", "install it, or use a plan compiled before") from error
     module: ModuleType = pyseccomp
     return module
+
+
+def own_ipc(values: Mapping[str, object], machine: str) -> bytes:
+    """Return the head of a filter in an IPC namespace of the session's own: what is refused elsewhere passes there.
+
+    Args:
+        values: of an effective policy; b"" unless `kernel.sysv_ipc` is `private`.
+        machine: x86_64 or aarch64.
+    """
+    if values["kernel.sysv_ipc"] != "private":
+        return b""
+    names = next(rule.calls for rule in RULES if rule.key == "kernel.sysv_ipc")
+    found = sorted({value for name in names if (value := number(name, machine)) is not None})
+    code = bpf.Assembler()
+    code.load(seccomp.DATA_ARCH)
+    code.jump(bpf.EQUAL, seccomp.MACHINES[machine].audit, no="judged")
+    code.load(seccomp.DATA_NR)
+    for value in found:
+        code.jump(bpf.EQUAL, value, yes="passes")
+    code.go("judged")
+    code.mark("passes")
+    code.answer(seccomp.RET_ALLOW)
+    code.mark("judged")
+    return code.assemble()
 
 
 _TOKENS = {"x86_64": "X86_64", "aarch64": "AARCH64", "i386": "X86"}

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     Plan = dict[str, object]
 
-MAGIC = b"guard-plan 2\n"
+MAGIC = b"guard-plan 3\n"
 """The number goes up with every key that the launcher needs: an older plan is then no plan, and made anew."""
 MOST = 16 << 20
 """Bytes that a plan may have; the largest seen has 20,000."""
@@ -80,11 +80,12 @@ def compile(effective: Effective, host: Host, since: float | None = None) -> Pla
     # With nothing handled there is no domain: what it would have judged is then refused whole.
     domain = bool(handled_fs or handled_net or scoped)
     judged = statuses(effective, host)
-    bpf = bpf_alone = b""
+    bpf = bpf_alone = bpf_own_ipc = b""
     if enforcing:
         try:
             bpf = filters.build(values, domain, host.machine)
             bpf_alone = filters.build(values, False, host.machine)
+            bpf_own_ipc = filters.own_ipc(values, host.machine)
         except OSError as error:  # libseccomp asks the kernel which actions it knows
             why = host.seccomp_reason or error.strerror
             raise PlanError(f"libseccomp cannot make the filter: {why}", "see `guard doctor`") from error
@@ -113,6 +114,7 @@ def compile(effective: Effective, host: Host, since: float | None = None) -> Pla
         "ports": ports,
         "bpf": bpf,
         "bpf_alone": bpf_alone,
+        "bpf_own_ipc": bpf_own_ipc,
         "bpf_supervised": _asking(values, host.machine) + bpf if enforcing and _asking(values, host.machine) else b"",
         "supervise": effective.word("supervisor.use"),
         "seccomp_flags": 4,  # SPEC_ALLOW: before 5.16 a filter switches speculation off for the whole tree
@@ -278,7 +280,8 @@ def loads(data: bytes) -> Plan:
         assigned_by, expires (float, 0.0: never), sources [(path, mtime ns, size, inode)], grants [(path
         pattern, Landlock bits)], deny, protect, mask, fs, handled_fs, handled_net, scoped, restrict_flags,
         ports [(TCP port, bits)], bpf, bpf_alone and bpf_supervised (with a Landlock
-        domain, without, with questions to a supervisor or empty), supervise (word), seccomp_flags,
+        domain, without, with questions to a supervisor or empty), bpf_own_ipc (put before each of them in an IPC
+        namespace of the session's own; empty where the policy has none), supervise (word), seccomp_flags,
         rlimits [(resource, value)], umask (bits always set), env_drop, env_keep, worktrees, project_roots,
         tmp, audit, on_fault {control: word}, events, status and its kin for mask and supervisor {control:
         (state, [missing])}, asked, supervisor {…}.
@@ -377,6 +380,7 @@ _SHAPES: dict[str, Callable[[object], bool]] = {
     "ports": _port_rows,
     "bpf": _program,
     "bpf_alone": _program,
+    "bpf_own_ipc": _program,
     "bpf_supervised": _program,
     "rlimits": _limit_rows,
     "on_fault": _fault_words,

@@ -237,7 +237,8 @@ RULES: tuple[Rule, ...] = (
     # Found by a number, or by a name that lies in no directory.
     _rule(("processes", "kernel-surface"),
           "shmget shmat shmctl msgget msgsnd msgrcv msgctl semget semop semctl semtimedop semtimedop_time64 "
-          "ipc mq_open mq_unlink", ENOSYS, "shared with the user's other processes", key="kernel.sysv_ipc"),
+          "ipc mq_open mq_unlink", ENOSYS, "shared with the user's other processes", key="kernel.sysv_ipc",
+          words="private deny"),
 
     # The kernel's surface.
     _rule(FILTERED, "io_uring_setup io_uring_enter io_uring_register", ENOSYS,

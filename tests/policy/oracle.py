@@ -141,7 +141,7 @@ def permits(values, act):
 _CONTROLS = (
     "files metadata world_writable setuid bind connect unix_sockets pipe_to_shell processes kernel_surface limits"
 )
-_SURFACE = "ptrace keyctl sysv_ipc userns mount io_uring perf bpf userfaultfd personality packet_sockets xattr binary32"
+_SURFACE = "ptrace keyctl userns mount io_uring perf bpf userfaultfd personality packet_sockets xattr binary32"
 
 # Words from wide to tight, written down a second time on purpose.
 WORDS = {
@@ -153,6 +153,7 @@ WORDS = {
     "modes.setuid": ("off", "observe", "deny"),
     "pipe_to_shell.action": ("observe", "deny"),
     **{f"hand_off.{name}": ("observe", "deny") for name in ("slurm", "at", "ssh", "tmux", "systemd")},
+    "kernel.sysv_ipc": ("allow", "private", "deny"),
     **{f"kernel.{name}": ("allow", "deny") for name in _SURFACE.split()},
     **{f"controls.{name}": ("off", "observe", "enforce") for name in _CONTROLS.split()},
     **{f"on_fault.{name}": ("warn", "default", "refuse") for name in _CONTROLS.split()},

@@ -48,7 +48,7 @@ NUMBERS = {
     "bpf": (321, 280), "execveat": (322, 281), "userfaultfd": (323, 282), "statx": (332, 291),
     "syslog": (103, 116), "rt_sigqueueinfo": (129, 138), "tgkill": (234, 131), "tkill": (200, 130),
     "sendmmsg": (307, 269), "shmget": (29, 194), "semget": (64, 190), "msgget": (68, 186),
-    "mq_open": (240, 180), "getpid": (39, 172), "link": (86, None), "linkat": (265, 37), "clone": (56, 220),
+    "mq_open": (240, 180), "mq_unlink": (241, 181), "getpid": (39, 172), "link": (86, None), "linkat": (265, 37), "clone": (56, 220),
     "pidfd_send_signal": (424,) * 2, "io_uring_setup": (425,) * 2, "io_uring_enter": (426,) * 2,
     "io_uring_register": (427,) * 2, "open_tree": (428,) * 2, "move_mount": (429,) * 2, "fsopen": (430,) * 2,
     "fsmount": (432,) * 2, "pidfd_open": (434,) * 2, "clone3": (435,) * 2, "openat2": (437,) * 2,
@@ -1081,6 +1081,31 @@ def messages(key):
 @act
 def posix_queue(queue):
     call("mq_open", name(queue), os.O_CREAT | os.O_RDWR, 0o600, None)
+
+
+@act
+def opened_shared_memory(key):
+    call("shmget", int(key), 0, 0)
+
+
+@act
+def opened_semaphore(key):
+    call("semget", int(key), 0, 0)
+
+
+@act
+def opened_messages(key):
+    call("msgget", int(key), 0)
+
+
+@act
+def opened_posix_queue(queue):
+    call("mq_open", name(queue), os.O_RDWR, 0, None)
+
+
+@act
+def remove_posix_queue(queue):
+    call("mq_unlink", name(queue))
 
 
 @act

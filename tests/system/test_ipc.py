@@ -9,29 +9,65 @@ from pathlib import Path
 
 import pytest
 
+from tests.system.mask import masked
 from tests.system.stage import NO_MASK, UNDONE, Stage
 
 pytestmark = pytest.mark.nested
 
 
-@pytest.mark.parametrize("act", ["shared_memory", "semaphore", "messages"])
-def test_system_v_ipc_is_closed(stage: Stage, act: str) -> None:
+SYSTEM_V = {"shared_memory": "-M", "semaphore": "-S", "messages": "-Q"}
+
+
+@pytest.mark.parametrize("act", SYSTEM_V)
+def test_system_v_ipc_is_closed_without_the_mask(stage: Stage, act: str) -> None:
     key = str(0x4755_0000 + os.getpid() % 65536)
     try:
-        stage.refused(ENOSYS, act, key)
+        stage.refused(ENOSYS, act, key, policy=stage.policy(NO_MASK))
     finally:
-        stage.account.command(["sh", "-c", f"ipcrm -M {key}; ipcrm -S {key}; ipcrm -Q {key}"])
+        stage.account.command(["ipcrm", SYSTEM_V[act], key])
 
 
-def test_posix_message_queues_are_closed(stage: Stage) -> None:
+@pytest.mark.parametrize("act", SYSTEM_V)
+def test_with_the_mask_system_v_ipc_is_the_session_s_own(stage: Stage, act: str) -> None:
+    """Made outside it is not found inside; made inside it works, and nobody outside sees it."""
+    key = str(0x4757_0000 + os.getpid() % 65536)
+    policy = masked(stage.account)
+    outside = ["sh", "-c", f"ipcs -a | grep -c {int(key):#010x}"]
+    try:
+        stage.works(act, key, policy=policy)
+        assert stage.account.command(outside).stdout == "0\n"
+        assert stage.bare(act, key) == 0
+        assert stage.account.command(outside).stdout == "1\n"
+        stage.refused(ENOENT, "opened_" + act, key, policy=policy)
+    finally:
+        stage.account.command(["ipcrm", SYSTEM_V[act], key])
+
+
+def test_posix_message_queues_are_closed_without_the_mask(stage: Stage) -> None:
     name = f"guard-test-{os.getpid()}"
-    stage.refused(ENOSYS, "posix_queue", name)
+    try:
+        stage.refused(ENOSYS, "posix_queue", name, policy=stage.policy(NO_MASK))
+    finally:  # what is left counts against the user's RLIMIT_MSGQUEUE
+        stage.bare("remove_posix_queue", name)
 
 
-def test_an_overlay_opens_system_v_ipc(stage: Stage) -> None:
+def test_with_the_mask_posix_message_queues_are_the_session_s_own(stage: Stage) -> None:
+    name = f"guard-test-{os.getpid()}-own"
+    policy = masked(stage.account)
+    stage.works("posix_queue", name, policy=policy)
+    assert stage.bare("opened_posix_queue", name) == ENOENT  # what was made inside is not there
+    assert stage.bare("posix_queue", name) == 0
+    try:
+        stage.refused(ENOENT, "opened_posix_queue", name, policy=policy)
+    finally:
+        stage.bare("remove_posix_queue", name)
+
+
+def test_an_overlay_opens_the_user_s_system_v_ipc(stage: Stage) -> None:
     text = 'schema=1\nname="v"\nextends="login-node"\noverlays=["sysv-ipc"]\nreason="a control"\n'
     key = str(0x4756_0000 + os.getpid() % 65536)
     stage.works("shared_memory", key, policy=stage.policy(text))
+    assert stage.bare("opened_shared_memory", key) == 0
     stage.account.command(["ipcrm", "-M", key])
 
 

@@ -6,12 +6,13 @@ import os
 import platform
 import signal
 import subprocess
-from errno import EACCES, EFAULT, EINVAL, ENOSYS, ENOTTY, EPERM
+from errno import EACCES, EFAULT, EINVAL, ENOENT, ENOSYS, ENOTTY, EPERM
 from pathlib import Path
 
 import pytest
 
-from tests.system.stage import UNTRIED, Stage, guarded
+from tests.system.mask import masked
+from tests.system.stage import NO_MASK, PYTHON, UNTRIED, Stage, guarded
 from tests.system.terminal import Terminal
 
 pytestmark = pytest.mark.nested
@@ -187,7 +188,31 @@ def test_raw_mode_and_the_own_terminal_work(stage: Stage) -> None:
 
 def test_another_terminal_of_the_user_cannot_be_opened(stage: Stage) -> None:
     with Terminal(stage.account, ["cat"], stage.project) as other:
-        stage.refused(EACCES, "open_both", other.name)
+        stage.refused((EACCES, ENOENT), "open_both", other.name)
+        stage.refused(EACCES, "open_both", other.name, policy=stage.policy(NO_MASK))
+
+
+TERMINAL = """
+import os, pty, subprocess, sys
+assert os.ttyname(0) == sys.argv[1], os.ttyname(0)
+inner, outer = os.openpty()
+assert os.ttyname(outer).startswith("/dev/pts/")
+assert os.path.realpath("/dev/ptmx") in ("/dev/ptmx", "/dev/pts/ptmx")
+open(os.ttyname(0), "w").write("through its name\\n")
+assert os.stat(os.ttyname(0)).st_rdev == os.fstat(0).st_rdev
+pty.spawn(["tty"])
+"""
+
+
+def test_with_the_mask_a_session_makes_terminals_of_its_own_and_sees_no_others(stage: Stage) -> None:
+    policy = masked(stage.account)
+    with Terminal(stage.account, ["cat"], stage.project) as other:
+        assert other.name.startswith("/dev/pts/")
+        listed = stage.account.guard(["ls", "/dev/pts"], policy=policy, cwd=stage.project)
+        assert listed.stdout == "ptmx\n"
+    program = [PYTHON, "-c", TERMINAL, "/dev/console"]
+    with Terminal(stage.account, [*guarded(stage, policy=policy), *program], stage.project) as terminal:
+        assert terminal.wait() == 0, terminal.output
 
 
 # Running from memory, raising privilege -------------------------------------------------------------------

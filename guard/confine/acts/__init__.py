@@ -72,6 +72,7 @@ _NUMBERS = {
     "unshare": (272, 97),
     "mount": (165, 40),
     "shmget": (29, 194),
+    "shmctl": (31, 195),
     "ioctl": (16, 29),
     # From 424 on the same everywhere.
     "io_uring_setup": (425, 425),

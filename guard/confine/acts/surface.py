@@ -6,7 +6,7 @@ import fcntl
 import os
 import socket
 
-from . import Stage, Untried, allow, at, call, forbid, raw
+from . import Stage, Untried, allow, at, call, forbid, number, raw
 
 
 def _ioctl_on_pipe(command: int) -> None:
@@ -75,7 +75,12 @@ SURFACE = [
     forbid(
         "kernel-surface", "keyctl", lambda _: call("keyctl", 999, 0, 0, 0, 0), unless="kernel.keyctl=allow"
     ),
-    forbid("kernel-surface", "shmget", lambda _: call("shmget", 0, 0, 0), unless="kernel.sysv_ipc=allow"),
+    forbid(
+        "kernel-surface",
+        "open another program's System V memory",
+        lambda stage: call("shmget", number(stage, "segment"), 0, 0),
+        unless="kernel.sysv_ipc=allow",
+    ),
     forbid(
         "kernel-surface",
         "switch address randomisation off",
