@@ -67,3 +67,11 @@ class StateError(GuardError):
 
 class MonitorError(GuardError):
     """The monitor cannot be loaded, attached or detached."""
+
+
+class EventError(GuardError):
+    """Something is no event, or was not redacted and so cannot become one."""
+
+
+class SpoolError(GuardError):
+    """The node's spool of events cannot be opened, read or written."""

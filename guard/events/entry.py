@@ -1,0 +1,97 @@
+"""An event on its way into the spool: its two halves of JSON, and what the spool sorts by."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import ClassVar, Final
+
+from guard.events.model import Event
+from guard.events.wire import Severity, check, dump, parse
+
+PUBLIC: Final[tuple[str, ...]] = (
+    "schema", "id", "time", "host", "boot", "producer", "seq", "origin", "control", "rule", "severity", "verdict",
+    "policy", "mitre",
+)  # fmt: skip
+"""What stays when a row's personal part is erased; all else may speak of a person, later versions' fields too."""
+OVERHEAD: Final = 220
+"""Bytes a row costs beside its JSON: key, index entries, seal, chain."""
+_PUBLIC_ABOUT: Final = 400
+
+
+class Entry:
+    """One event for the spool.
+
+    Args:
+        whole: the event's JSON object, checked.
+        quiet: why it is stored but not sent; empty for what is sent.
+        renumber: whether the spool gives it the next `seq` of its producer.
+        owner: the uid that the producer belongs to.
+
+    Attributes:
+        id: 16 bytes.
+        uid: the user it speaks of, -1 for nobody.
+        rank: 0 to 3, by what may displace it: a user's telemetry, telemetry, a user's alert, an alert.
+        key: under what it is counted where it is lost.
+    """
+
+    ERASED: ClassVar[bytes] = dump({"tree": {}, "process": {}, "detail": {}, "message": "", "erased": True})
+    RANKS: ClassVar[tuple[str, ...]] = ("user telemetry", "telemetry", "user alerts", "alerts")
+
+    __slots__ = ("_personal", "_public", "id", "owner", "producer", "quiet", "rank", "renumber", "severity", "uid")
+
+    def __init__(self, whole: dict[str, object], *, quiet: str = "", renumber: bool = False, owner: int = 0) -> None:
+        self._public = {name: whole[name] for name in PUBLIC if name in whole}
+        self._personal = dump({name: value for name, value in whole.items() if name not in self._public})
+        self.quiet = quiet
+        self.renumber = renumber
+        self.owner = owner
+        self.id = bytes.fromhex(str(whole["id"]).replace("-", ""))
+        self.severity = Severity.of(str(whole["severity"]))
+        self.producer = str(whole.get("producer", ""))
+        tree = whole.get("tree")
+        uid = tree.get("uid") if isinstance(tree, dict) else None
+        self.uid = uid if isinstance(uid, int) and -1 <= uid < 1 << 32 else -1
+        self.rank = 2 * (self.severity >= Severity.MEDIUM) + (whole.get("origin") in ("kernel", "service"))
+
+    @classmethod
+    def of(cls, event: Event | bytes | Mapping[str, object], quiet: str = "") -> Entry:
+        """Make an entry of an event, or of a line or JSON object that is one.
+
+        Raises:
+            EventError: it is none.
+        """
+        if isinstance(event, Event):
+            return cls(event.plain(), quiet=quiet)
+        whole = parse(event) if isinstance(event, bytes) else dict(event)
+        check(whole)
+        return cls(whole, quiet=quiet)
+
+    @property
+    def is_alert(self) -> bool:
+        """Whether it asks for a person's attention."""
+        return self.rank >= 2
+
+    @property
+    def displaces(self) -> int:
+        """The rank below which stored rows make way for it: a user's claim displaces only users' telemetry."""
+        return 0 if not self.is_alert else 1 if self.rank == 2 else 3
+
+    @property
+    def key(self) -> str:
+        """What it is, for the count of what was lost."""
+        return self.RANKS[self.rank]
+
+    @property
+    def size(self) -> int:
+        """Bytes that it will take, about."""
+        return OVERHEAD + _PUBLIC_ABOUT + len(self._personal)
+
+    def sealed(self, seq: int | None) -> tuple[bytes, bytes]:
+        """The public and the personal half, each a JSON object.
+
+        Args:
+            seq: the number to give it; None leaves its own.
+        """
+        if seq is not None:
+            self._public["seq"] = seq
+        return dump(self._public), self._personal

@@ -1,0 +1,131 @@
+"""An event's line: JSON on one line (RFC 8259), the fields it has, and their check."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from enum import IntEnum
+from typing import Final
+
+import orjson
+
+from guard.errors import EventError
+
+LINE_MOST: Final = 256 << 10
+"""Longest line that is taken from anybody, in bytes: 16 KiB of arguments, escaped, and what stands around them."""
+_ID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}")
+# What some reader takes for the end of a line, or a terminal for an order, never stands raw in one (orjson leaves
+# everything from U+007F on as it is).
+_BREAKS = re.compile(rb"\x7f|\xc2[\x80-\x9f]|\xe2\x80[\xa8\xa9]")
+
+
+class Severity(IntEnum):
+    """How much an event asks for: medium and higher for a person's attention, less is for the log."""
+
+    INFO = 0
+    LOW = 1
+    MEDIUM = 2
+    HIGH = 3
+    CRITICAL = 4
+
+    @property
+    def label(self) -> str:
+        """The name it has in an event."""
+        return self.name.lower()
+
+    @classmethod
+    def of(cls, label: str) -> Severity:
+        """Give the severity of a name.
+
+        Raises:
+            EventError: there is none of that name.
+        """
+        found = _SEVERITIES.get(label)
+        if found is None:
+            raise EventError(f"no severity {label!r}", f"known are {', '.join(_SEVERITIES)}")
+        return found
+
+
+_SEVERITIES = {each.name.lower(): each for each in Severity}
+FIELDS: Final[Mapping[str, type | tuple[type, ...]]] = {
+    "schema": int,
+    "id": str,
+    "time": str,
+    "host": str,
+    "boot": str,
+    "producer": str,
+    "seq": int,
+    "origin": str,
+    "control": str,
+    "rule": str,
+    "severity": str,
+    "verdict": str,
+    "policy": dict,
+    "mitre": list,
+    "tree": dict,
+    "process": dict,
+    "detail": dict,
+    "message": str,
+}
+"""Top-level field → the type it has in JSON."""
+_NEEDED: Final = ("schema", "id", "time", "control", "rule", "severity")
+
+
+def dump(whole: Mapping[str, object]) -> bytes:
+    """JSON (RFC 8259) on one line, whatever the texts hold."""
+    try:
+        line = orjson.dumps(whole)
+    except orjson.JSONEncodeError:
+        # A lone surrogate stands for a byte that was no UTF-8: shown as such.
+        line = orjson.dumps(_without_surrogates(whole))
+    return one_line(line)
+
+
+def one_line(line: bytes) -> bytes:
+    """Escape in JSON what some reader takes for the end of a line or an order to a terminal."""
+    if line.isascii() and b"\x7f" not in line:
+        return line
+    return _BREAKS.sub(lambda found: b"\\u%04x" % ord(found.group().decode()), line)
+
+
+def parse(line: bytes | str) -> dict[str, object]:
+    """Read one line as a JSON object.
+
+    Raises:
+        EventError: it is none.
+    """
+    try:
+        whole = orjson.loads(line)
+    except orjson.JSONDecodeError as error:
+        raise EventError(f"this is no JSON: {error}", "one event a line (RFC 8259)") from None
+    if not isinstance(whole, dict):
+        raise EventError("this line is no JSON object", "one event a line")
+    return whole
+
+
+def check(whole: Mapping[str, object]) -> None:
+    """Check that an object has what every event has, each of its type; more fields are no fault.
+
+    Raises:
+        EventError: the sentence names the field.
+    """
+    for name in _NEEDED:
+        if name not in whole:
+            raise EventError(f"the event has no {name}", "see docs/events.md for the fields")
+    for name, kind in FIELDS.items():
+        value = whole.get(name)
+        if value is not None and (not isinstance(value, kind) or isinstance(value, bool)):
+            raise EventError(f"{name} is not as an event has it", "see docs/events.md for the fields")
+    if not _ID.fullmatch(str(whole["id"])):
+        raise EventError("id is no UUIDv7", "see RFC 9562; a producer makes one for each event")
+    Severity.of(str(whole["severity"]))
+
+
+def _without_surrogates(value: object) -> object:
+    if isinstance(value, str):
+        return value.encode("utf-8", "backslashreplace").decode()
+    if isinstance(value, Mapping):
+        return {str(_without_surrogates(str(name))): _without_surrogates(each) for name, each in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_without_surrogates(each) for each in value]
+    return value
