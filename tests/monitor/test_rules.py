@@ -1,0 +1,69 @@
+"""Every rule finds its hostile examples at the right severity, and leaves the others alone."""
+
+from dataclasses import replace
+
+import pytest
+
+from guard.monitor.facts import Coverage, Loss, Verdict
+from guard.monitor.findings import SEVERITIES, Example, Rule
+from guard.monitor.rules import NAMES, TABLE, judge
+from guard.monitor.rules.service import SAYINGS
+from guard.monitor.settings import MonitorSettings
+from guard.policy.keys import CONTROLS
+
+EXAMPLES = [(rule, example) for rule in TABLE for example in rule.examples]
+
+
+@pytest.mark.parametrize(
+    ("rule", "example"), EXAMPLES, ids=[f"{rule.name}: {example.says}" for rule, example in EXAMPLES]
+)
+def test_an_example_comes_out_as_it_says(rule: Rule, example: Example) -> None:
+    outcome = rule.judge(example.fact, example.context)
+    found = "" if outcome is None else outcome.severity or rule.severity
+    assert found == example.severity
+    if outcome is not None:
+        assert len(outcome.message) < 100
+        assert outcome.object
+
+
+@pytest.mark.parametrize(
+    ("rule", "example"), EXAMPLES, ids=[f"{rule.name}: {example.says}" for rule, example in EXAMPLES]
+)
+def test_no_other_rule_raises_what_should_be_silent(rule: Rule, example: Example) -> None:
+    """Of an example that is for the log or nothing, no rule at all may ask for a person's attention."""
+    if example.severity in ("", "info"):
+        loud = [f.rule for f in judge(example.fact, example.context) if SEVERITIES.index(f.severity) >= 2]
+        assert loud == []
+
+
+def test_every_rule_has_hostile_and_benign_examples() -> None:
+    for rule in TABLE:
+        severities = {example.severity for example in rule.examples}
+        assert rule.severity in severities, rule.name
+        assert severities - {rule.severity} or rule.name == "connect-outside", rule.name
+
+
+def test_names_are_unique_and_controls_are_known() -> None:
+    assert len(NAMES) == len(set(NAMES))
+    controls = {rule.control for rule in TABLE} | {saying.control for saying in SAYINGS.values()}
+    assert controls <= {*CONTROLS, "hand-off", "rates", "exposure", "harness", "session", "telemetry"}
+
+
+def test_a_site_changes_a_severity_or_turns_a_rule_off() -> None:
+    example = next(e for e in TABLE[0].examples if e.severity == "medium")
+    for said, expected in (("critical", ["critical"]), ("off", [])):
+        settings = MonitorSettings(severities={"world-writable": said})
+        found = judge(example.fact, replace(example.context, settings=settings))
+        assert [finding.severity for finding in found] == expected
+
+
+def test_what_the_kernel_denied_is_denied_in_the_finding() -> None:
+    example = next(e for e in TABLE[0].examples if e.severity == "medium")
+    (finding,) = judge(replace(example.fact, verdict=Verdict.DENIED), example.context)
+    assert finding.verdict == "denied"
+
+
+def test_loss_and_coverage_are_no_findings_of_a_tree() -> None:
+    context = EXAMPLES[0][1].context
+    assert not list(judge(Loss(1, "alerts", 5), context))
+    assert not list(judge(Coverage(1, True), context))
