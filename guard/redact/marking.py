@@ -64,15 +64,15 @@ class Marks:
     def _make(self, span: Span) -> Identity | None:
         from guard.redact import fingerprint
 
-        self.prepare()
+        if not self._ready:
+            self.prepare()
         source = self._source
         if source is None:
             return None
         if isinstance(source, list):
-            keys = source
-            return Identity(
-                keys[0].key_id, keys[0].of(span.value), tuple((k.key_id, k.of(span.value)) for k in keys[1:])
-            )
+            first, *former = source
+            earlier = tuple((k.key_id, k.of(span.value)) for k in former) if former else ()
+            return Identity(first.key_id, first.of(span.value), earlier)
         try:
             answer = source.fingerprint(span.kind, span.value)
         except (OSError, GuardError):

@@ -32,6 +32,8 @@ _NUMBER: Final = (1 << NUMBER_BITS) - 1
 Handler = Callable[[Text, int, int], "list[Span]"]
 
 _TRUNCATED = Lazy(rb"\\{0,3}[\"']?(?:\.\.\.|\xe2\x80\xa6)")
+_ODD_FOLLOW: Final = frozenset((b"%", b"\\", b'"', b"'", b".", b"\xe2"))
+"""What may stand behind a key that goes on in an encoding, or that a tracer cut; most keys end before something else."""
 _TOKEN_TAIL = Lazy(rb"[A-Za-z0-9_\-+/.=~%]{8,4096}")
 
 
@@ -70,14 +72,15 @@ class _FormatRule:
         body = found.group("body")
         token = data[start:end]
         value = token
-        if self.decode is not None and depth < DEPTH and _CONTINUES.match(data, end, end + 6):
+        follow = data[end : end + 1]
+        if follow in _ODD_FOLLOW and depth < DEPTH and self.decode is not None and _CONTINUES.match(data, end, end + 6):
             further = self.decode(text, end, depth)
             if further:
                 return further
         if row.before:
             start += len(row.before)
             value = data[start:end]
-        cut = _TRUNCATED.match(data, end, end + 8) is not None
+        cut = follow in _ODD_FOLLOW and _TRUNCATED.match(data, end, end + 8) is not None
         if MARKER_START in token or not self._passes(body, value, cut):
             return []
         if row.web:
@@ -130,7 +133,7 @@ def _whole_address(data: bytes, start: int, end: int) -> tuple[int, bytes]:
 
 
 def _dense(value: bytes) -> bool:
-    return len(value) < 20 or len(set(value)) >= 14 or words.entropy(value) >= 2.8
+    return len(value) < 20 or len(set(value[:32])) >= 14 or len(set(value)) >= 14 or words.entropy(value) >= 2.8
 
 
 # --- decoding handlers ----------------------------------------------------------------------------------------------
@@ -242,7 +245,7 @@ class Scanner:
         covered = -1
         for count, hit in enumerate(hits):
             end = hit >> NUMBER_BITS
-            if end <= since or end <= covered or (known and text.known(end - 1, end)):
+            if end <= since or end <= covered or (known and (text.known(end - 1, end) or text.follows(end))):
                 continue
             if count & 0xF == 0xF and time.thread_time() > self._deadline:
                 spans += self._withhold(text, hits, count)
@@ -272,9 +275,10 @@ class Scanner:
         spans: list[Span] = []
         for low, high in shadow.controlled_lines(data):
             if high > since:
-                seen = shadow.ansi(data, low, high)
-                if len(seen.data) < high - low:
-                    spans += _map(seen, self.find(seen.data, 0, depth + 1), since)
+                seen = shadow.without_controls(data, low, high)
+                found = self.find(seen, 0, depth + 1) if len(seen) < high - low else []
+                if found:
+                    spans += _map(shadow.ansi(data, low, high), found, since)
         return spans
 
     def through(self, seen: shadow.Shadow, depth: int) -> list[Span]:

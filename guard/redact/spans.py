@@ -57,5 +57,5 @@ def marker(kind: str, fingerprint: str | None) -> bytes:
         fingerprint: 64 hex digits, of which 12 are shown; None for kinds of low entropy.
     """
     if fingerprint is None:
-        return b"[REDACTED:%s]" % kind.encode()
-    return b"[REDACTED:%s:%s]" % (kind.encode(), fingerprint[:12].encode())
+        return f"[REDACTED:{kind}]".encode()
+    return f"[REDACTED:{kind}:{fingerprint[:12]}]".encode()

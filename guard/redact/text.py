@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 
 from guard.redact.lazy import Lazy
 from guard.redact.spans import Span
@@ -40,6 +40,18 @@ class Text:
         """Say whether a remembered span holds all bytes from `start` to `end`."""
         at = bisect_right(self._known_starts, start) - 1
         return at >= 0 and self._known_ends[at] >= end
+
+    def follows(self, pos: int) -> bool:
+        """Say whether the whole word at `pos`, bare or in quotes, is a remembered span."""
+        data = self.data
+        quote = data[pos : pos + 1]
+        pos += quote in (b"'", b'"')
+        at = bisect_left(self._known_starts, pos)
+        if at == len(self._known_starts) or self._known_starts[at] != pos:
+            return False
+        end = self._known_ends[at]
+        behind = data[end : end + 1]
+        return behind == quote if quote in (b"'", b'"') else behind in (b"", b" ", b"\n", b"\t", b"\r")
 
     def line(self, pos: int) -> tuple[int, int]:
         """Return start and end (the newline, or the end of the text) of the line that holds `pos`."""

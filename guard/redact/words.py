@@ -258,22 +258,25 @@ def is_placeholder(value: bytes) -> bool:
 @lru_cache(maxsize=1024)
 def is_sequence(body: bytes) -> bool:
     """Say whether a body is a counting row or a repetition (`1234…`, `abcdef…`, `x` times 40), as examples have."""
-    low = body.lower().replace(b"-", b"").replace(b"_", b"").replace(b".", b"")
+    low = body.lower().translate(None, b"-_.")
     if len(low) < 6:
         return len(set(low)) < 3
-    if len(set(low)) < max(5, min(8, len(low) // 5)):
+    size = len(low)
+    if low[:12] in _JOINED_SEQUENCES:
         return True
-    head = low[:12]
-    if any(head in row for row in _SEQUENCES):
+    if len(set(low[:20])) < 8 and len(set(low)) < (8 if size > 39 else 5 if size < 30 else size // 5):
         return True
     # A repetition of up to twelve characters shows its beginning again within the first 24.
     again = low.find(low[:3], 1, 15)
-    if again < 0 and len(low) > 12:
+    if again < 0 and size > 12:
         return False
     for size in range(1, 13):
         if low[:size] * (len(low) // size) == low[: size * (len(low) // size)] and len(low) >= 2 * size + 4:
             return True
     return False
+
+
+_JOINED_SEQUENCES: Final = b"\0".join(_SEQUENCES)
 
 
 def counts_up(value: bytes) -> bool:
@@ -294,13 +297,11 @@ def is_example(body: bytes) -> bool:
     """Say whether a key of a known format is documentation: a counting row, or EXAMPLE as a word or at the end."""
     if is_sequence(body):
         return True
-    low = body.lower()
-    return any(word in low for word in _EXAMPLE_WORDS) and _EXAMPLE.search(body) is not None
+    return _EXAMPLE_HINT.search(body.lower()) is not None and _EXAMPLE.search(body) is not None
 
 
-_EXAMPLE_WORDS: Final = (
-    b"example", b"your", b"placeholder", b"changeme", b"dummy", b"redacted", b"fake", b"insert", b"replace", b"xxxxx",
-)  # fmt: skip
+_EXAMPLE_HINT = Lazy(rb"[eypcdrfix](?:xam|our|lac|han|umm|eda|ake|nse|epl|xxx)")
+"""The beginnings of `_EXAMPLE`'s words; asked of every key, so it is the cheaper question."""
 
 
 _VOWEL_RUN = Lazy(rb"[a-z]{3,}|[A-Z]{4,}|[A-Z][a-z]{2,}")
@@ -332,10 +333,18 @@ def jumble(value: bytes) -> float:
     """
     if len(value) < 2:
         return 0.0
-    return (len(_RUNS.findall(value.translate(_CLASS))) - 1) / (len(value) - 1)
+    count = value.translate(_CLASS).count
+    # Two neighbours of different classes cannot overlap with the next such pair, so counting them is exact.
+    changes = (
+        count(b"\1\2") + count(b"\2\1") + count(b"\1\3") + count(b"\3\1") + count(b"\2\3") + count(b"\3\2")
+    )
+    if not value.isalnum():
+        for pair in _OTHER_PAIRS:
+            changes += count(pair)
+    return changes / (len(value) - 1)
 
 
-_RUNS = Lazy(rb"\x01+|\x02+|\x03+|\x04+")
+_OTHER_PAIRS: Final = (b"\1\4", b"\4\1", b"\2\4", b"\4\2", b"\3\4", b"\4\3")
 _DIGITS: Final = b"0123456789"
 
 
@@ -388,6 +397,8 @@ def drawn(body: bytes, least: int) -> bool:
     """
     if len(body) < least or is_sequence(body):
         return False
+    if len(body) >= 20 and body.isalnum() and len(set(body[:32])) > 15 and jumble(body) >= 0.42:
+        return True  # what most keys are; the rest of the questions would say the same
     if looks_random(body, least):
         return True
     digits = digits_in(body)

@@ -33,6 +33,8 @@ _REACH: Final = 65536
 
 TAIL = Lazy(rb"(?<![A-Za-z0-9])(" + tails.ANY + rb")" + tails.TOKEN + rb"{0,400}\Z")
 _CUT = Lazy(rb"(?<![A-Za-z0-9])(?:" + tails.CUTS + rb")\Z")
+_WORD = Lazy(rb"[A-Za-z0-9_\-+/=.~%:\\]*")
+_NAMES: Final = (b"passw", b"passphrase", b"secret", b"token", b"key", b"bearer", b"basic")
 _NAME_TAIL = Lazy(rb"(?i)" + tails.NAME + rb"([^\s\"'\\]{0,200})\Z")
 
 
@@ -182,7 +184,9 @@ class Calls:
             return Span(header.start(), end, "private-key", False, True, True, data[header.start() : end]), _Note(
                 "private-key", b"", False, place + _REACH
             )
-        tail = TAIL.search(data, low, end)
+        # Only the last word can hold a start: searching further back for two hundred of them costs more than the scan.
+        word = end - len(_WORD.match(data[low:end][::-1]).group())  # type: ignore[union-attr]
+        tail = TAIL.search(data, word, end)
         if tail is not None:
             text = tail.group()
             row_start = tail.group(1)
@@ -198,7 +202,8 @@ class Calls:
                 fragment = Span(tail.start(), end, kind, False, True, True, text)
                 return (fragment if len(text) > 4 and not whole else None), note
             return None, _Note("", text, False, place + _NEAR)
-        named = _NAME_TAIL.search(data, low, end)
+        near = data[max(start, end - 260) : end].lower()
+        named = _NAME_TAIL.search(data, low, end) if any(part in near for part in _NAMES) else None
         if (
             named is not None
             and named.group(1)
@@ -211,7 +216,7 @@ class Calls:
                     Span(named.start(1), end, "password", False, True, False, value) if len(value) > 2 else None,
                     _Note("password", value, len(value) >= 20, place + _REACH),
                 )
-        cut = _CUT.search(data, low, end)
+        cut = _CUT.search(data, word, end)
         if cut is not None:
             return None, _Note("", cut.group(), False, place + _NEAR)
         return None

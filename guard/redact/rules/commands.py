@@ -32,6 +32,8 @@ class Command(NamedTuple):
 
     `mark` is what the prefilter waits for behind a program's name (in either case), `lead` what the confirmer then reads
     from the name to the value. `part` is the byte behind which the secret begins (`:` in `user:X`), or nothing.
+    `between` is what the prefilter lets stand between program and mark: the more it asks of programs named on every
+    line (git, npm), the less it costs.
     """
 
     kind: str
@@ -41,6 +43,7 @@ class Command(NamedTuple):
     part: bytes
     samples: tuple[str, ...]
     leaves: tuple[str, ...] = ()
+    between: bytes = rb"(?:(?:[^\n]|\\\r?\n)*[\s\"'=])?"
 
 
 WHOLE: Final = b""
@@ -72,7 +75,7 @@ COMMANDS: Final[tuple[Command, ...]] = (
                          b"wandb", b"snyk", b"argocd", b"cf", b"ibmcloud", b"rancher", b"twine", b"jf", b"tower-cli", b"gcrane"),
             rb"[^\n|;]{0,200}?\b(?:login|upload|signin)\b" + _ANY + _IN + rb"-p(?:" + _SEP + rb"|=)?(?=[^\s-])", WHOLE,
             ("docker login -u bob -p <pw> reg.example", "podman login -p <pw> -u bob reg.example", "az login -u bob -p <pw>"),
-            ("docker login reg.example",)),
+            ("docker login reg.example",), rb"[^\n]{0,200}(?:login|upload|signin)[^\n]*[\s\"'=]"),
     Command("password", rb"-p", (b"ipmitool", b"ipmipower", b"bmc-info", b"sqlcmd", b"bcp", b"tsql", b"isql", b"osql", b"mosquitto_pub", b"mosquitto_sub",
                          b"ipmi-power", b"ncat", b"crowbar", b"fastboot"), _ANY + _IN + rb"-P" + _SEP + rb"?(?=[^\s\"',-]|\\{0,7}[\"'][^,\s\"'\]])", WHOLE,
             ("ipmitool -H h -U root -P <pw> power status", "sqlcmd -S h -U sa -P <pw>")),
@@ -95,11 +98,12 @@ COMMANDS: Final[tuple[Command, ...]] = (
     Command("token", rb"(?:-t|login|auth-token|--with-token)", (b"doctl", b"flyctl", b"fly", b"hcloud", b"linode-cli", b"huggingface-cli", b"hf", b"heroku", b"netlify", b"gh", b"glab", b"tea", b"cargo",
                       b"gem", b"npm", b"render", b"railway"),
             _ANY + _IN + rb"(?:-t|login|auth-token|--with-token)(?:" + _SEP + rb"|=)(?=\\{0,7}[\"']?[A-Za-z0-9_.\-]{20,})", WHOLE, ("doctl auth init -t <hex:64>", "cargo login <b62:36>")),
-    Command("key", rb"[^ ]{0,120}(?:token|secret|password|passwd|_key|apikey|api-key|_auth|openai|anthropic)", (b"aws", b"npm", b"git", b"gh", b"gcloud", b"pip", b"poetry", b"yarn", b"pnpm", b"conda", b"snowsql", b"hub", b"openai", b"hg", b"dvc", b"mc", b"heroku",
+    Command("key", rb"(?:token|secret|password|passwd|_key|apikey|api-key|_auth|openai|anthropic)", (b"aws", b"npm", b"git", b"gh", b"gcloud", b"pip", b"poetry", b"yarn", b"pnpm", b"conda", b"snowsql", b"hub", b"openai", b"hg", b"dvc", b"mc", b"heroku",
                     b"firebase", b"pulumi", b"composer", b"bundle", b"nuget", b"fly", b"flyctl", b"wrangler", b"kubectl", b"crudini", b"llm"),
             rb"[^\n|;]{0,120}?\b(?:config(?:ure)?|secrets?|keys|env)" + _NEXT + rb"(?:(?:set|add|put|--add|--global|--local|--plaintext|-g|--location[= ][a-z]+)" + _NEXT
             + rb"){0,3}[^\s\"']{0,120}(?i:token|secret|password|passwd|_key|apikey|api-key|_auth|openai|anthropic)[a-zA-Z_\-]{0,30}(?:" + _SEP + rb"|=)(?=[^\s-])", WHOLE,
-            ("aws configure set aws_secret_access_key <b64:40>", "npm config set //registry.example/:_authToken <b62:36>", "git config --global gitlab.token <b62:20>")),
+            ("aws configure set aws_secret_access_key <b64:40>", "npm config set //registry.example/:_authToken <b62:36>", "git config --global gitlab.token <b62:20>"),
+            (), rb"[^\n]{0,60}(?:config|secret|keys|env)[^\n]*"),
     Command("password", rb"http-basic\.", (b"poetry",), rb"[^\n|;]{0,60}?\bhttp-basic\.[A-Za-z0-9_\-]{1,60}" + _NEXT + rb"[^\s\"']{1,80}" + _SEP, WHOLE, ("poetry config http-basic.foo bob <pw>",)),
     Command("password", rb"(?:alias|config)", (b"mc",), rb"[^\n|;]{0,40}?\b(?:alias" + _NEXT + rb"set|config" + _NEXT + rb"host" + _NEXT + rb"add)" + _NEXT + rb"(?:[^\s\"']{1,200}" + _NEXT + rb"){2}[^\s\"']{1,200}" + _SEP, WHOLE,
             ("mc alias set m https://h.example AKEY <pw>",)),
@@ -123,7 +127,7 @@ _BEFORE_PROGRAM = Lazy(rb"[A-Za-z0-9_.\-]")
 def pattern(row: Command) -> bytes:
     """Return the prefilter's pattern for a row: a program, anything on its line, the mark of an option."""
     names = b"|".join(re.escape(name) for name in sorted(row.programs, key=len, reverse=True))
-    return rb"(?:" + names + rb")(?:[ \t]|\\{0,7}[\"'],)(?:(?:[^\n]|\\\r?\n)*[\s\"'=])?" + row.mark
+    return rb"(?:" + names + rb")(?:[ \t]|\\{0,7}[\"'],)" + row.between + row.mark
 
 
 def _other_line(data: bytes, begin: int, end: int) -> bool:

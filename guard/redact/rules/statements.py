@@ -115,10 +115,12 @@ _PREFIXED_BODY = Lazy(rb"[A-Za-z0-9]{24,160}(?:_[A-Za-z0-9]{2,80}){0,2}(?![A-Za-
 def prefixed(text: Text, end: int) -> list[Span]:
     """Confirm a key of a provider that no row knows: a short name, `_` or `-`, and a body drawn at random.
 
-    Digests are behind names too (`build_<sha1>`), so the body must mix cases and digits. `end` is 24 characters into it.
+    Digests are behind names too (`build_<sha1>`), so the body must mix cases and digits. `end` is 20 to 25 characters into it.
     """
     data = text.data
-    start = end - 24
+    start = max(data.rfind(b"_", end - 26, end), data.rfind(b"-", end - 26, end)) + 1
+    if start == 0:
+        return []
     low = max(0, start - 96)
     last = text.vain.get("prefixed", (0, -1))
     if last[0] <= start <= last[1]:
