@@ -41,6 +41,7 @@ COMMANDS: Mapping[str, Group] = {
     "redact": Group("guard.cli.redact", "Replace every secret in a stream or file."),
     "key": Group("guard.cli.key", "Make, install and rotate the site's fingerprint key."),
     "serve": Group("guard.cli.serve", "Run the resident services."),
+    "feed": Group("guard.cli.feed", "Send events to where a site wants them.", own=("--config",)),
     "learn": Group("guard.cli.learn", "Watch a session, propose the narrowest policy for it."),
     "explain": Group("guard.cli.explain", "Tell whether a session may do something, and what would allow it."),
     "doctor": Group("guard.cli.doctor", "Tell each control's status on this host, found out by trying."),
