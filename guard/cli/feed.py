@@ -135,6 +135,7 @@ def run(
     timeout: Annotated[float, typer.Option("--timeout", metavar="S", help="With --drain: give up, 3.")] = 0,
 ) -> None:
     """Deliver until told to stop (SIGTERM): a process a feed, and one that watches them."""
+    from guard.events.sink import socket_path
     from guard.feeds import processes, status
     from guard.feeds.forms import renderer
     from guard.feeds.intake import take
@@ -169,7 +170,7 @@ def run(
 
     def tell(feed: Feed) -> Tell:
         if found.source is None:
-            return Losses(spool, feed.name, _say)
+            return Losses(spool, feed.name, _say, socket_path(context.obj.state))
         return lambda _rule, message, _detail: _say(message)
 
     work = processes.Work(found, status.folder(spool), open_source, renderer, tell, _state(context), drain)

@@ -195,6 +195,9 @@ def _judge(reading: Reading, feed: Feed, where: Where) -> None:
         reading.fail((*where, "password_file"), "password_file needs user beside it")
     if feed.kind == "prometheus" and not given.get("listen") and not given.get("textfile"):
         reading.fail(where, "a feed of kind prometheus needs listen or textfile", of_key=True)
+    json_wanted = feed.kind == "opensearch" or (feed.kind == "webhook" and given["body"] == "array")
+    if given["format"] == "cef" and json_wanted:
+        reading.fail((*where, "format"), "cef is no JSON, and this destination takes JSON alone")
     if feed.kind == "incidents" and given["format"] != "event":
         reading.fail((*where, "format"), "the site's store takes events as they are")
 

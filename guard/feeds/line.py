@@ -56,12 +56,15 @@ class Line:
             OSError: not in time, or the connection ended.
         """
         end = time.monotonic() + self._timeout
-        pause = 0.0005
+        ended = select.poll()
+        ended.register(self._socket, select.POLLRDHUP)  # and POLLERR, POLLHUP, which are always told
+        pause = 0.5
         while self.held():
+            if ended.poll(pause):
+                raise ConnectionResetError("the receiver closed the connection")
             if time.monotonic() > end:
                 raise TimeoutError("the receiver takes nothing more")
-            time.sleep(pause)
-            pause = min(pause * 2, 0.02)
+            pause = min(pause * 2, 20)
 
     def held(self) -> int:
         """Return how many bytes the peer's kernel has not acknowledged."""

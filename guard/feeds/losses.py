@@ -8,6 +8,7 @@ from guard.errors import GuardError
 from guard.events.entry import Entry
 from guard.events.model import Detail, say
 from guard.events.producer import Producer
+from guard.events.sink import SocketSink
 from guard.events.spool import Spool
 from guard.events.wire import Severity
 from guard.redact import redact_text
@@ -22,12 +23,14 @@ class Losses:
         spool: the spool's directory.
         feed: the feed's name.
         complain: told what could not be put on record.
+        socket: of the service; the usual place where not given.
     """
 
-    def __init__(self, spool: str, feed: str, complain: Say) -> None:
+    def __init__(self, spool: str, feed: str, complain: Say, socket: str = "") -> None:
         self._spool = spool
         self._producer = Producer(f"feed:{feed}")
         self._complain = complain
+        self._socket = socket
 
     def __call__(self, rule: str, message: str, detail: Mapping[str, object]) -> None:
         """Put one on record."""
@@ -43,7 +46,13 @@ class Losses:
             with Spool(self._spool) as spool:
                 spool.append([Entry(event.plain(), renumber=True)])
         except GuardError as error:
-            self._complain(f"{message} (not on record: {error})")
+            # The service writes the node's spool: it is told, and numbers the event itself.
+            sink = SocketSink(self._producer, self._socket)
+            sink.emit(event)
+            told = sink.flush(2)
+            sink.close()
+            if not told:
+                self._complain(f"{message} (not on record: {error})")
 
 
 def _redacted(value: object) -> Detail:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import importlib
-import json
 import socket
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+
+import orjson
 
 from guard.errors import GuardError
 from guard.feeds.config import Feed
@@ -41,8 +42,8 @@ class Item:
     def event(self) -> Mapping[str, object]:
         """The event, parsed; empty where the line is no JSON object."""
         try:
-            found = json.loads(self.line)
-        except ValueError:
+            found = orjson.loads(self.line)
+        except orjson.JSONDecodeError:
             return {}
         return found if isinstance(found, dict) else {}
 
