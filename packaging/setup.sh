@@ -7,7 +7,7 @@ python=${PYTHON:-/usr/bin/python3}
 
 # program:package, what the demo and the tests start
 wanted="python3:python3 git:git gcc:gcc make:make tar:tar node:nodejs npm:npm sqlite3:sqlite3 rsync:rsync
-setfacl:acl setfattr:attr strace:strace bwrap:bubblewrap firejail:firejail bindfs:bindfs xz:xz-utils unshare:util-linux rsyslogd:rsyslog zstd:zstd"
+setfacl:acl setfattr:attr strace:strace bwrap:bubblewrap firejail:firejail bindfs:bindfs xz:xz-utils unshare:util-linux zstd:zstd"
 missing=""
 for pair in $wanted; do
 	command -v "${pair%%:*}" > /dev/null 2>&1 || missing="$missing ${pair##*:}"
@@ -17,9 +17,9 @@ ldconfig=$(command -v ldconfig || echo /sbin/ldconfig)
 "$ldconfig" -p 2> /dev/null | grep -q libseccomp.so.2 || missing="$missing libseccomp2"
 ls /usr/include/asm-generic/errno.h /usr/include/*/asm-generic/errno.h /usr/include/stdio.h > /dev/null 2>&1 ||
 	{ [ -e /usr/include/stdio.h ] || missing="$missing libc6-dev"; }
-# Real receivers for the tests of feeds; modules, so no program tells whether they are there.
+# A real receiver for the tests of feeds: modules, and a program off the path of ordinary users.
 if [ "$(id -u)" = 0 ] && command -v dpkg-query > /dev/null; then
-	for package in rsyslog-gnutls rsyslog-relp; do
+	for package in rsyslog rsyslog-gnutls rsyslog-relp; do
 		dpkg-query -W -f '${Status}' "$package" 2> /dev/null | grep -q 'ok installed' || missing="$missing $package"
 	done
 fi

@@ -59,7 +59,7 @@ class Rsyslog:
         self.output = folder / "received"
         self.process: subprocess.Popen[bytes] | None = None
         (folder / "rsyslog.conf").write_text("\n".join((
-            'global(workDirectory="%s" maxMessageSize="512k" parser.escapeControlCharactersOnReceive="off")' % folder,
+            f'global(workDirectory="{folder}" maxMessageSize="512k" parser.escapeControlCharactersOnReceive="off")',
             *modules,
             f'template(name="line" type="string" string="{template}")' if "%" in template else template,
             'ruleset(name="all") {'

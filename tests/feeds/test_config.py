@@ -71,7 +71,7 @@ def test_a_spool_and_a_stream_together_are_refused() -> None:
 
 
 def test_an_absent_file_says_what_to_do(tmp_path: Path) -> None:
-    with pytest.raises(GuardError, match="docs/feeds.md"):
+    with pytest.raises(GuardError, match=r"docs/feeds\.md"):
         load(str(tmp_path / "none.toml"))
 
 
@@ -82,7 +82,7 @@ def test_addresses(text: str, host: str) -> None:
 
 @pytest.mark.parametrize("text", ["a", "a:", ":1", "a:65536", "[x]:1", "::1:5", "a b:1", "a:-1", "a:²"])
 def test_what_is_no_address(text: str) -> None:
-    with pytest.raises(ValueError, match="HOST:PORT|IPv6"):
+    with pytest.raises(ValueError, match=r"HOST:PORT|IPv6"):
         address(text)
 
 
