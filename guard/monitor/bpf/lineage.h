@@ -1,0 +1,356 @@
+/* Who belongs to an agent: fork, exec, exit. Always attached; they cost nothing between these events. */
+#pragma once
+#include "flow.h"
+
+/* Where the last component of `text` begins. `last` lives in map memory: a loop-carried register would make the
+ * verifier walk one path per value. Global, so that it is verified once and not at every call. */
+__attribute__((noinline)) int last_component(struct scratch *s, int of_word) {
+    if (!s)
+        return 0;
+    s->last = 0;
+    for (int i = 0; i < WORDS - 1; i++) {
+        char c = of_word ? s->word[i] : s->path[i];
+        if (!c)
+            break;
+        if (c == '/')
+            s->last = i + 1;
+    }
+    return s->last & (WORDS - 1);
+}
+static __always_inline u32 program_named(const char *at) {
+    char name[32] = {};
+    bpf_probe_read_kernel_str(name, sizeof name, at);
+    u32 *value = name[0] ? bpf_map_lookup_elem(&names, name) : 0;
+    return value ? *value : 0;
+}
+
+/* One word of an interpreter's argv: how it gets its code. `done` ends the search. */
+__attribute__((noinline)) int judge_word(struct scratch *s, u32 program) {
+    if (!s)
+        return 0;
+    char *w = s->word;
+    if (w[0] != '-' && w[0] != '+') {
+        s->done = 1;
+        s->by = BY_FILE;
+        if (w[0] == '/' && w[1] == 'd' && w[2] == 'e' && w[3] == 'v' && w[4] == '/' &&
+            ((w[5] == 'f' && w[6] == 'd') || (w[5] == 's' && w[6] == 't' && w[7] == 'd')))
+            s->by = BY_DESCRIPTOR;
+        if (w[0] == '/' && w[1] == 'p' && w[2] == 'r' && w[3] == 'o' && w[4] == 'c' && w[5] == '/')
+            s->by = BY_DESCRIPTOR;
+        return 0;
+    }
+    if (!w[1]) { /* `-`: standard input */
+        s->done = 1;
+        return 0;
+    }
+    if (w[1] == '-') {
+        if ((program & P_INTERPRETER) && w[2] == 'e' && w[3] == 'v' && w[4] == 'a' && w[5] == 'l') {
+            s->by = BY_ARGUMENT;
+            s->done = 1;
+        }
+        return 0;
+    }
+    for (int i = 1; i < 8; i++) {
+        char c = w[i];
+        if (!c)
+            break;
+        if ((program & P_SHELL) && c == 'c') {
+            s->by = BY_ARGUMENT;
+            s->done = 1;
+        }
+        if ((program & P_SHELL) && c == 's')
+            s->done = 1;
+        if ((program & P_SHELL) && (c == 'o' || c == 'O') && !w[i + 1]) /* takes the next word */
+            s->done = 2;
+        if ((program & P_PYTHON) && (c == 'c' || c == 'm')) {
+            s->by = BY_ARGUMENT;
+            s->done = c == 'm' ? 3 : 1; /* -m: the module's name is the next word */
+        }
+        if ((program & P_PYTHON) && (c == 'W' || c == 'X')) {
+            s->done = w[i + 1] ? 0 : 2;
+            break;
+        }
+        if ((program & P_INTERPRETER) && (c == 'e' || c == 'E' || c == 'n' || c == 'p')) {
+            s->by = BY_ARGUMENT;
+            s->done = 1;
+        }
+        if ((program & P_INTERPRETER) && (c == 'I' || c == 'M' || c == 'r')) {
+            s->done = w[i + 1] || c == 'M' ? 0 : 2;
+            if (c == 'r' && !w[i + 1]) /* php: code; node: a module before the script */
+                s->by = BY_ARGUMENT;
+            break;
+        }
+    }
+    return 0;
+}
+
+static __always_inline void exec_record(struct exec_record *e, struct proc *p, struct task_struct *t, u64 begin,
+                                        u64 total, u64 room, u32 program, u32 by, u32 was_fed, u32 author,
+                                        struct file *file, const char *path) {
+    fill_of(&e->h, K_EXEC, p, t);
+    u64 take = total < room ? total : room;
+    e->program = program;
+    e->by = by;
+    e->fed = was_fed;
+    e->written_by = author;
+    e->pad = 0;
+    e->sid = BPF_CORE_READ(t, signal, pids[3], numbers[0].nr);
+    struct tty_struct *tty = BPF_CORE_READ(t, signal, tty);
+    e->tty = 0;
+    if (tty) {
+        u32 major = BPF_CORE_READ(tty, driver, major);
+        u32 minor = BPF_CORE_READ(tty, driver, minor_start) + BPF_CORE_READ(tty, index);
+        e->tty = major << 20 | minor;
+    }
+    name_of(file, e->name, sizeof e->name);
+    e->path[0] = 0;
+    bpf_probe_read_kernel_str(e->path, WORDS, path);
+    asm volatile("" : "+r"(take)); /* keep the bound next to the use, or the verifier loses it */
+    if (take > room)
+        take = room;
+    e->argv_length = take;
+    e->unseen = total - take;
+    if (take && bpf_probe_read_user(e->argv, take, (void *)begin)) {
+        count(C_LOST_ARGV);
+        e->argv_length = 0;
+        e->unseen = total;
+    }
+    bpf_ringbuf_submit(e, 0);
+}
+#define EXEC_RECORD(ROOM)                                                                                              \
+    {                                                                                                                  \
+        struct exec_record *e = RESERVE(telemetry, C_LOST_TELEMETRY, K_EXEC, sizeof(struct exec_record) + (ROOM));     \
+        if (e)                                                                                                         \
+            exec_record(e, p, t, begin, total, ROOM, program, by, was_fed, author, file, path);                       \
+    }
+
+static __always_inline void on_exec(struct task_struct *t, struct linux_binprm *bprm, struct scratch *s) {
+    u32 pid = BPF_CORE_READ(t, tgid);
+    struct proc *p = bpf_map_lookup_elem(&procs, &pid);
+    struct file *file = BPF_CORE_READ(bprm, file);
+    struct inode *inode = BPF_CORE_READ(file, f_inode);
+    const char *path = BPF_CORE_READ(bprm, filename);
+    struct key key = inode_key(inode);
+    u64 begin = BPF_CORE_READ(t, mm, arg_start), end = BPF_CORE_READ(t, mm, arg_end);
+    u64 total = end > begin ? end - begin : 0;
+
+    count(C_EXECS);
+    /* The name of the file that runs, links resolved (of a script: its interpreter), then that it was called by. */
+    u32 program = program_named((const char *)BPF_CORE_READ(file, f_path.dentry, d_name.name));
+    struct key bare = key; /* user space cannot tell a generation */
+    bare.generation = 0;
+    u32 *known = bpf_map_lookup_elem(&inodes, &bare);
+    u32 by_file = known ? *known : 0;
+    bpf_probe_read_kernel_str(s->path, WORDS, path);
+    u32 at = last_component(s, 0) & (WORDS - 1);
+    u32 called = program_named(s->path + at);
+    program |= by_file | called;
+    if (p && !(program & P_CODE)) {
+        u64 size = BPF_CORE_READ(inode, i_size);
+        known = bpf_map_lookup_elem(&sizes, &size);
+        if (known)
+            program |= *known | P_COPIED;
+    }
+    u32 by = BY_NONE;
+    char script[32] = {};
+    if (program & (P_CODE | P_LAUNCHER | P_HINT)) {
+        u64 next = begin;
+        s->by = BY_STDIN;
+        s->done = 0;
+        u32 launcher = (program & P_LAUNCHER) && !(program & P_CODE), first = 1;
+        for (int i = 0; i < 10; i++) {
+            if (next >= end)
+                break;
+            long n = bpf_probe_read_user_str(s->word, WORDS, (void *)next);
+            if (n <= 0)
+                break;
+            next += n;
+            if (first) { /* argv[0]; of busybox it may be the applet */
+                first = 0;
+                if (launcher) {
+                    at = last_component(s, 1) & (WORDS - 1);
+                    program |= program_named(s->word + at) & P_CODE;
+                    launcher = !(program & P_CODE);
+                }
+                continue;
+            }
+            if (n == 1 || s->done == 1)
+                continue;
+            if (s->done == 2) { /* belongs to the option before */
+                s->done = 0;
+                continue;
+            }
+            at = last_component(s, 1) & (WORDS - 1);
+            u32 word = program_named(s->word + at);
+            program |= word & P_HINT;
+            if (launcher) {
+                if (s->word[0] != '-') {
+                    program |= word & ~P_LAUNCHER;
+                    launcher = 0;
+                }
+                continue;
+            }
+            if (s->done == 3) { /* `-m aider`, `-m pip` */
+                program |= word & (P_HARNESS | P_TRUSTED);
+                s->done = 1;
+                continue;
+            }
+            judge_word(s, program);
+            if (s->done == 1 && s->by == BY_FILE) {
+                program |= word & (P_HARNESS | P_TRUSTED | P_HINT);
+                bpf_probe_read_kernel_str(script, sizeof script, s->word + at);
+            }
+        }
+        if (program & P_CODE)
+            by = s->by;
+    }
+
+    struct author *wrote = bpf_map_lookup_elem(&authors, &key);
+    u32 author = wrote && p ? wrote->pid : 0;
+    u32 harness = program & P_HARNESS;
+    /* A copy of a shell is no harness for being called one: nothing that a tree wrote or renamed is exempt in it. */
+    if (p && harness && (author || (by_file & P_CODE) || (program & P_COPIED)))
+        harness = 0;
+    if (!p) {
+        if (program & P_SCHEDULER)
+            count(C_SCHEDULER);
+        if (!harness && !(program & P_HINT))
+            return;
+        if (harness) {
+            struct proc fresh = {};
+            fresh.root = pid;
+            fresh.root_start = fresh.start = BPF_CORE_READ(t, group_leader, start_boottime);
+            fresh.flags = F_HARNESS | F_EXECED;
+            if (bpf_map_update_elem(&procs, &pid, &fresh, BPF_ANY))
+                count(C_LOST_TREES);
+            else
+                count(C_LABELLED);
+            p = bpf_map_lookup_elem(&procs, &pid);
+        }
+    }
+    u32 was_fed = 0;
+    if (p) {
+        was_fed = !(p->flags & F_HARNESS) && fed(p);
+        u32 flags = p->flags & (F_RAW | F_RING);
+        flags |= F_EXECED;
+        if (harness)
+            flags |= F_HARNESS;
+        if (program & P_TRUSTED)
+            flags |= F_TRUSTED;
+        p->flags = flags; /* a fresh image: only argv and descriptors carry data over */
+        p->program = program;
+        p->by = by;
+        p->calls = 0;
+        __builtin_memset(p->seen, 0, sizeof p->seen);
+        __builtin_memset(&p->said, 0, sizeof p->said);
+        __builtin_memset(&p->mapped, 0, sizeof p->mapped);
+        __builtin_memcpy(p->script, script, sizeof script);
+    }
+    if (total <= 512)
+        EXEC_RECORD(512)
+    else if (total <= 4096)
+        EXEC_RECORD(4096)
+    else
+        EXEC_RECORD(16384)
+    if (!p)
+        return;
+#ifdef BY_CALLS /* the hooks ask before the exec */
+    struct mark *m = bpf_map_lookup_elem(&marks, &key);
+    if (m && !(p->flags & F_HARNESS))
+        alert_code(p, &key, m, file, HOW_EXECUTED, T_FILE, 0);
+#endif
+    if (author) {
+        struct flow_record *e = TELL(K_WROTE_RAN, struct flow_record);
+        if (!e)
+            return;
+        fill(&e->h, K_WROTE_RAN, p);
+        e->through = T_FILE;
+        e->how = HOW_EXECUTED;
+        e->program = program & P_COPIED ? program : 0;
+        e->by = by;
+        e->descriptor = -1;
+        e->pad = 0;
+        describe_mark(e, 0);
+        e->writer = author;
+        struct author *again = bpf_map_lookup_elem(&authors, &key);
+        if (again)
+            __builtin_memcpy(e->writer_comm, again->comm, 16);
+        name_of(file, e->name, sizeof e->name);
+        bpf_ringbuf_submit(e, 0);
+    }
+}
+
+SEC("tp_btf/sched_process_fork") int BPF_PROG(process_fork, struct task_struct *parent, struct task_struct *child) {
+    u32 from = parent->tgid, to = child->tgid;
+    if (from == to)
+        return 0; /* a thread */
+    struct proc *p = bpf_map_lookup_elem(&procs, &from);
+    if (!p)
+        return 0;
+    struct proc fresh = *p;
+    fresh.start = child->start_boottime;
+    fresh.flags &= ~(F_EXECED | F_RAW | F_RING);
+    fresh.calls = 0;
+    if (p->flags & F_HARNESS) { /* the child of a harness is an ordinary process with clean hands */
+        fresh.flags &= ~(F_HARNESS | F_NET | F_READ | F_TRUSTED | F_MAPPED);
+        __builtin_memset(fresh.seen, 0, sizeof fresh.seen);
+    }
+    if (bpf_map_update_elem(&procs, &to, &fresh, BPF_ANY)) {
+        count(C_LOST_TREES);
+        return 0;
+    }
+    count(C_LABELLED);
+    struct fork_record *e = TELL(K_FORK, struct fork_record);
+    if (e) {
+        fill_of(&e->h, K_FORK, p, parent);
+        e->child = to;
+        e->pad = 0;
+        e->child_start = fresh.start;
+        bpf_ringbuf_submit(e, 0);
+    }
+    return 0;
+}
+SEC("tp_btf/sched_process_exec")
+int BPF_PROG(process_exec, struct task_struct *t, int old, struct linux_binprm *bprm) {
+    u32 zero = 0;
+    struct scratch *s = bpf_map_lookup_elem(&scratches, &zero);
+    if (!s)
+        return 0;
+    if (s->busy) { /* preempted another exec on this CPU: its words must not be mixed with ours */
+        count(C_LOST_SCRATCH);
+        return 0;
+    }
+    s->busy = 1;
+    on_exec(t, bprm, s);
+    s->busy = 0;
+    return 0;
+}
+SEC("tp_btf/sched_process_exit") int BPF_PROG(process_exit, struct task_struct *t) {
+    u32 pid = t->tgid;
+    struct proc *p = bpf_map_lookup_elem(&procs, &pid);
+    if (!p || BPF_CORE_READ(t, signal, live.counter))
+        return 0; /* other threads live on: the leader's end is not the process's */
+    struct exit_record *e = TELL(K_EXIT, struct exit_record);
+    if (e) {
+        fill_of(&e->h, K_EXIT, p, t);
+        e->status = t->exit_code;
+        e->pad = 0;
+        bpf_ringbuf_submit(e, 0);
+    }
+    bpf_map_delete_elem(&procs, &pid);
+    count_down(C_LABELLED);
+    return 0;
+}
+
+/* Every process with its exact start: what runs already is labelled from this, not from /proc's ticks of 10 ms. */
+SEC("iter/task") int list_tasks(struct bpf_iter__task *at) {
+    struct task_struct *t = at->task;
+    if (!t || t->pid != t->tgid)
+        return 0;
+    struct {
+        u64 start;
+        u32 pid, ppid;
+    } row = {t->start_boottime, t->tgid, BPF_CORE_READ(t, real_parent, tgid)};
+    bpf_seq_write(at->meta->seq, &row, sizeof row);
+    return 0;
+}

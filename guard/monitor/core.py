@@ -1,0 +1,424 @@
+"""The CO-RE backends: one object loaded through libbpf, its programs attached as they are needed.
+
+Ancestry is always attached; whatever costs other processes only while there is a tree, unless it enforces.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+import select
+import socket
+import struct
+import time
+from collections import deque
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+
+from guard.errors import MonitorError
+from guard.monitor import cgroup, interpreters, objects, procfs, reach, wire
+from guard.monitor.facts import AnyFact, Coverage, Loss, Mode
+from guard.monitor.libbpf import Btf, Iterate, Library, Link, Map, Object, Program, Ring
+from guard.monitor.look import Looker
+from guard.monitor.source import Label, Settings, Stats, Status
+
+_CONFIG = struct.Struct("=QIIIIII")
+_PROC = struct.Struct("=QQIIII")
+_KEY = struct.Struct("=QII")
+_ITER_ROW = struct.Struct("=QII")
+_NAME_ROOM = 32
+_F_HARNESS = 1
+_F_EXECED = 16
+_BIND_ACTS = {"deny": 1, "rewrite": 2}
+_SO_NETNS_COOKIE = 71
+_MARKS = 32768
+_QUIET = 2.0
+"""Seconds without a tree before what costs others is detached: sessions follow each other."""
+_INTERVAL = 0.2
+_STICKY, _OTHERS_WRITE = 0o1000, 0o2
+
+
+def boot_time() -> int:
+    """Nanoseconds since boot, suspended time included: the clock of every fact."""
+    return time.clock_gettime_ns(time.CLOCK_BOOTTIME)
+
+
+class CoreSource:
+    """A loaded object as a `Source`.
+
+    Args:
+        backend: lsm, fmod or tracepoint.
+        settings: what it is told.
+        pins: directory in bpffs; "": nothing outlives the process.
+        refused: better backend → why it was not taken, for the status.
+
+    Raises:
+        MonitorError: it cannot be loaded or attached; nothing is left attached.
+    """
+
+    def __init__(
+        self, backend: str, settings: Settings, pins: str = "", refused: Mapping[str, str] | None = None
+    ) -> None:
+        begun = time.monotonic()
+        self._backend = backend
+        self._pins = pins
+        self._links: dict[str, Link] = {}
+        self._maps: dict[str, Map] = {}
+        self._rings: list[Ring] = []
+        self._ready: deque[AnyFact] = deque()
+        self._lost: dict[str, int] = dict.fromkeys((*wire.LOST.values(), "taint", "decode"), 0)
+        self._undecoded = 0
+        self._own_labels = 0
+        self._allowed = True
+        self._following = False
+        self._idle_since = 0.0
+        self._checked = 0.0
+        self._cgroup = -1
+        self._looker = Looker()
+        self._epoll = select.epoll()
+        self._iterator: Iterate | None = None
+        self._library = Library()
+        self._object = Object(self._library, objects.path(backend))
+        try:
+            skipped = self._load()
+            self._decoder = wire.Decoder(self._start_of)
+            self._settings = settings
+            self.configure(settings)
+            skipped.update(self._attach_first())
+            if self._always_on():
+                self._follow(True)
+        except BaseException:
+            self.close()
+            raise
+        self._status = Status(
+            backend,
+            tuple(sorted(program.section for program in self._loaded)),
+            skipped,
+            dict(refused or {}),
+            reach.of(backend, skipped),
+            time.monotonic() - begun,
+        )
+
+    # -- opening --------------------------------------------------------------------------------------------------
+
+    def _load(self) -> dict[str, str]:
+        btf = Btf(self._library)
+        skipped: dict[str, str] = {}
+        self._loaded: list[Program] = []
+        sections = {program.section for program in self._object.programs if not program.wants(btf)}
+        for program in self._object.programs:
+            why = program.wants(btf) or objects.superseded(program.section, sections)
+            self._object.want(program, not why)
+            if why:
+                skipped[program.section] = why
+            else:
+                self._loaded.append(program)
+        btf.close()
+        missing = [section for section in objects.ALWAYS if section in skipped]
+        if missing:
+            raise MonitorError(f"{missing[0]}: {skipped[missing[0]]}")
+        self._object.load()
+        return skipped
+
+    def _attach_first(self) -> dict[str, str]:
+        """Attach ancestry and the bind hooks, open the rings. Without cgroup2 the bind hooks are skipped."""
+        skipped: dict[str, str] = {}
+        for name in ("alerts", "telemetry"):
+            ring = Ring(self._library, self._map(name), self._take)
+            self._rings.append(ring)
+            self._epoll.register(ring.fd, select.EPOLLIN)
+        try:
+            self._cgroup = cgroup.root()
+        except MonitorError as error:
+            skipped.update(dict.fromkeys(objects.BIND, error.what))
+        for program in self._loaded:
+            if program.section in objects.ALWAYS or (program.section in objects.BIND and self._cgroup >= 0):
+                self._attach(program)
+        return skipped
+
+    def _attach(self, program: Program) -> None:
+        link = self._object.attach(program, self._cgroup)
+        self._links[program.name] = link
+        if self._pins and (program.section in objects.ALWAYS or self._enforces(program)):
+            link.pin(f"{self._pins}/{program.name}")
+
+    def _enforces(self, program: Program) -> bool:
+        rule = objects.RULE_OF.get(objects.target(program.section), "")
+        return rule in self._settings.enforce
+
+    def _on_demand(self) -> Iterator[Program]:
+        for program in self._loaded:
+            if program.section not in (*objects.ALWAYS, *objects.BIND, objects.LISTING):
+                yield program
+
+    def _always_on(self) -> bool:
+        """Enforcement that waited for a tree would let its first act through."""
+        return any(self._enforces(program) for program in self._on_demand())
+
+    # -- following ------------------------------------------------------------------------------------------------
+
+    def _follow(self, on: bool) -> None:
+        begun = boot_time()
+        if on:
+            missing = []
+            for program in self._on_demand():
+                try:
+                    if program.name not in self._links:
+                        self._attach(program)
+                except MonitorError as error:
+                    missing.append(error.what)
+            self._following = True
+            first = min((label.start for label in self.labels() if label.harness), default=0)
+            self._ready.append(Coverage(boot_time(), not missing, tuple(missing), boot_time() - first if first else 0))
+            return
+        for program in self._on_demand():
+            link = self._links.pop(program.name, None)
+            if link is not None:
+                link.close()
+        self._following = False
+        if not self._allowed:
+            self._ready.append(Coverage(begun, False, reach.without_following(self._backend)))
+
+    def follow(self, on: bool) -> None:
+        """Allow or forbid what costs every process; what enforces stays."""
+        self._allowed = on
+        if not on and self._following and not self._always_on():
+            self._follow(False)
+        elif not on:
+            self._ready.append(Coverage(boot_time(), False, reach.without_following(self._backend)))
+
+    def _keep_up(self) -> None:
+        """Attach when the first label appears, detach some time after the last is gone."""
+        labelled = self._labelled()
+        if labelled and self._allowed and not self._following:
+            self._follow(True)
+        if labelled or self._always_on():
+            self._idle_since = 0.0
+        elif self._following:
+            now = time.monotonic()
+            self._idle_since = self._idle_since or now
+            if now - self._idle_since > _QUIET:
+                self._follow(False)
+
+    # -- Source ---------------------------------------------------------------------------------------------------
+
+    @property
+    def status(self) -> Status:
+        """What was loaded."""
+        return self._status
+
+    def fileno(self) -> int:
+        """Readable when a ring holds something."""
+        return self._epoll.fileno()
+
+    @property
+    def interval(self) -> float:
+        """Seconds between two looks at the counters."""
+        return _INTERVAL
+
+    def poll(self, timeout: float, limit: int = 4096) -> Iterator[AnyFact]:
+        """Take facts, alerts first; see `Source`."""
+        if not self._ready:
+            self._epoll.poll(timeout)
+        for ring in self._rings:
+            if len(self._ready) < limit:
+                ring.take(limit - len(self._ready))
+        self._keep_up()
+        now = time.monotonic()
+        if now - self._checked >= _INTERVAL:
+            self._checked = now
+            self._count_losses()
+        out = list(self._ready)
+        self._ready.clear()
+        return iter(out)
+
+    def _take(self, record: bytes) -> None:
+        try:
+            fact = self._decoder.fact(record)
+            if isinstance(fact, Mode):
+                looked = self._looked(fact, wire.unsure(record))
+                if looked is None:
+                    return
+                fact = looked
+        except (ValueError, struct.error, IndexError, KeyError):
+            self._undecoded += 1
+            return
+        self._ready.append(fact)
+
+    def _looked(self, fact: Mode, unsure: bool) -> Mode | None:
+        """What only the file itself tells: whether a request was done, and of what a sticky bit is."""
+        if not unsure and (fact.mode & ~0o7777 or not fact.mode & _STICKY):
+            return fact
+        mode = self._looker.mode(fact.path, _OTHERS_WRITE if unsure else 0)
+        if unsure:
+            return replace(fact, mode=mode) if mode >= 0 and mode & _OTHERS_WRITE else None
+        return replace(fact, mode=fact.mode | (mode & ~0o7777)) if mode >= 0 else fact
+
+    def _count_losses(self) -> None:
+        counters = self._map("counters")
+        now = {stage: counters.sum(index) for index, stage in wire.LOST.items()}
+        now["taint"] = max(0, counters.sum(wire.COUNT_MARKS) - _MARKS)
+        now["decode"] = self._undecoded
+        for stage, count in now.items():
+            if count > self._lost[stage]:
+                self._ready.append(Loss(boot_time(), stage, count - self._lost[stage]))
+                self._lost[stage] = count
+
+    def label(self, pid: int, root: int, *, harness: bool = False) -> bool:
+        """Put a process and its descendants into a tree; see `Source`."""
+        known = self.processes()
+        if pid not in known:
+            return False
+        root_start = known[root][0] if root in known else self._root_start(root)
+        self._put(pid, known[pid][0], root, root_start, harness)
+        inside = {pid}
+        # A child made before the label was seen by no fork; one made after it has the kernel's. So look until no more
+        # come: the second list is younger than the label.
+        while True:
+            known = self.processes()
+            more = {child for child, (_, parent) in known.items() if parent in inside and child not in inside}
+            if not more:
+                break
+            for child in more:
+                if self._map("procs").get(child.to_bytes(4, "little")) is None:
+                    self._put(child, known[child][0], root, root_start, harness=False)
+            inside |= more
+        self._keep_up()
+        return True
+
+    def _put(self, pid: int, start: int, root: int, root_start: int, harness: bool) -> None:
+        procs = self._map("procs")
+        key = pid.to_bytes(4, "little")
+        old = procs.get(key)
+        flags = _F_EXECED | (_F_HARNESS if harness else 0)
+        row = bytearray(old or bytes(procs.value_size))
+        _PROC.pack_into(row, 0, start, root_start, root, flags, *_PROC.unpack_from(row)[4:])
+        if procs.set(key, bytes(row)) and old is None:
+            self._count_label(1)
+
+    def unlabel(self, pid: int) -> None:
+        """Take one process out of its tree."""
+        key = pid.to_bytes(4, "little")
+        procs = self._map("procs")
+        if procs.get(key) is not None:
+            procs.drop(key)
+            self._count_label(-1)
+
+    def _count_label(self, by: int) -> None:
+        # The kernel's counter is per CPU: the labels of user space stand in a count of their own.
+        self._own_labels += by
+
+    def _labelled(self) -> int:
+        kernel = self._map("counters").sum(wire.COUNT_LABELLED)
+        signed = kernel - (1 << 64) if kernel >= 1 << 63 else kernel
+        return max(0, signed + self._own_labels)
+
+    def labels(self) -> Iterator[Label]:
+        """Every process in a tree."""
+        procs = self._map("procs")
+        for key in list(procs.keys()):
+            row = procs.get(key)
+            if row is not None:
+                start, root_start, root, flags, _, _ = _PROC.unpack_from(row)
+                yield Label(int.from_bytes(key, "little"), start, root, root_start, bool(flags & _F_HARNESS))
+
+    def _start_of(self, pid: int) -> int:
+        row = self._map("procs").get(pid.to_bytes(4, "little"))
+        return int(_PROC.unpack_from(row)[0]) if row is not None else 0
+
+    def _root_start(self, root: int) -> int:
+        """The start of a root that is gone, as its tree remembers it."""
+        return next((label.root_start for label in self.labels() if label.root == root), 0)
+
+    def processes(self) -> dict[int, tuple[int, int]]:
+        """Every process now: pid → start (ns since boot), parent."""
+        if self._iterator is None:
+            program = next((p for p in self._loaded if p.section == objects.LISTING), None)
+            if program is None:
+                return {p.pid: (p.start, p.ppid) for p in procfs.processes()}
+            self._iterator = self._object.attach_iterator(program)
+        rows = self._iterator.read()
+        return {pid: (start, ppid) for start, pid, ppid in _ITER_ROW.iter_unpack(rows)}
+
+    def configure(self, settings: Settings) -> None:
+        """Take other settings; see `Source`."""
+        self._settings = settings
+        namespace = os.stat("/proc/self/ns/net").st_ino
+        with socket.socket() as probe:
+            try:
+                cookie = int.from_bytes(probe.getsockopt(socket.SOL_SOCKET, _SO_NETNS_COOKIE, 8), "little")
+            except OSError:
+                cookie = 0  # before 5.14: a private namespace is then not told from the host's
+        enforce = settings.enforce
+        config = _CONFIG.pack(
+            cookie, namespace & 0xFFFFFFFF, 1, "world-writable" in enforce, "listen" in enforce,
+            "code-from-outside" in enforce, _BIND_ACTS.get(enforce.get("bind", ""), 0),
+        )  # fmt: skip
+        self._map("settings").set(bytes(4), config)
+        self._replace("names", {_name(name): _number(kind.value) for name, kind in settings.programs.items()})
+        found = list(interpreters.find(settings.programs))
+        self._replace("inodes", {_KEY.pack(i.inode, i.device, 0): _number(i.program.value) for i in found})
+        self._replace("sizes", {i.size.to_bytes(8, "little"): _number(i.program.value) for i in found})
+        self._replace("proxies", {_number(port): _number(1) for port in settings.proxies})
+        for version, name in ((4, "outside4"), (6, "outside6")):
+            networks = [ipaddress.ip_network(n) for n in settings.external if n.version == version]
+            self._replace(
+                name, {_number(n.prefixlen) + n.network_address.packed: _number(1) for n in networks}
+            )  # fmt: skip
+        if self._rings and self._always_on() and not self._following:
+            self._follow(True)
+
+    def _replace(self, name: str, rows: Mapping[bytes, bytes]) -> None:
+        """Make a map hold these rows: first those that are new, then without those that are old."""
+        table = self._map(name)
+        for key, value in rows.items():
+            if not table.set(key, value):
+                raise MonitorError(f"no room for {len(rows)} entries in {name}", "name fewer programs or networks")
+        for key in list(table.keys()):
+            if key not in rows:
+                table.drop(key)
+
+    def stats(self) -> Stats:
+        """The counters, now."""
+        counters = self._map("counters")
+        ran = {program.name: self._object.ran(program) for program in self._loaded}
+        return Stats(
+            {kind: counters.sum(index) for index, kind in enumerate(wire.KINDS) if kind},
+            dict(self._lost),
+            counters.sum(wire.COUNT_EXECS),
+            counters.sum(wire.COUNT_SCHEDULER),
+            self._labelled(),
+            {name: ns for name, (ns, _) in ran.items()},
+            {name: runs for name, (_, runs) in ran.items()},
+        )
+
+    def close(self) -> None:
+        """Detach and free; see `Source`."""
+        for ring in self._rings:
+            ring.close()
+        self._rings.clear()
+        if self._iterator is not None:
+            self._iterator.close()
+            self._iterator = None
+        for link in self._links.values():
+            link.close()
+        self._links.clear()
+        self._object.close()
+        self._epoll.close()
+        self._looker.close()
+        if self._cgroup >= 0:
+            os.close(self._cgroup)
+            self._cgroup = -1
+
+    def _map(self, name: str) -> Map:
+        if name not in self._maps:
+            self._maps[name] = self._object.map(name)
+        return self._maps[name]
+
+
+def _name(text: str) -> bytes:
+    return text.encode()[: _NAME_ROOM - 1].ljust(_NAME_ROOM, b"\0")
+
+
+def _number(value: int) -> bytes:
+    return value.to_bytes(4, "little")
