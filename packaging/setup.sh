@@ -7,7 +7,8 @@ python=${PYTHON:-/usr/bin/python3}
 
 # program:package, what the demo and the tests start
 wanted="python3:python3 git:git gcc:gcc make:make tar:tar node:nodejs npm:npm sqlite3:sqlite3 rsync:rsync
-setfacl:acl setfattr:attr strace:strace bwrap:bubblewrap firejail:firejail bindfs:bindfs xz:xz-utils unshare:util-linux zstd:zstd"
+setfacl:acl setfattr:attr strace:strace bwrap:bubblewrap firejail:firejail bindfs:bindfs xz:xz-utils unshare:util-linux
+zstd:zstd clang:clang llvm-strip:llvm curl:curl ip:iproute2"
 missing=""
 for pair in $wanted; do
 	command -v "${pair%%:*}" > /dev/null 2>&1 || missing="$missing ${pair##*:}"
@@ -15,6 +16,8 @@ done
 "$python" -c 'import venv, ensurepip' 2> /dev/null || missing="$missing python3-venv"
 ldconfig=$(command -v ldconfig || echo /sbin/ldconfig)
 "$ldconfig" -p 2> /dev/null | grep -q libseccomp.so.2 || missing="$missing libseccomp2"
+"$ldconfig" -p 2> /dev/null | grep -q 'libbpf.so.[01]' || missing="$missing libbpf1"
+[ -e /usr/include/bpf/bpf_helpers.h ] || missing="$missing libbpf-dev"
 ls /usr/include/asm-generic/errno.h /usr/include/*/asm-generic/errno.h /usr/include/stdio.h > /dev/null 2>&1 ||
 	{ [ -e /usr/include/stdio.h ] || missing="$missing libc6-dev"; }
 # A real receiver for the tests of feeds: modules, and a program off the path of ordinary users.
@@ -35,6 +38,12 @@ if [ -n "$missing" ]; then
 		echo "setup: missing, and only root can install it: apt-get install$missing" >&2
 		echo "setup: going on; what needs them is skipped and says so" >&2
 	fi
+fi
+
+# The monitor's programs are compiled here, once, and never on the node that they watch.
+objects=guard/monitor/objects/$(uname -m)
+if [ ! -e "$objects/lsm.bpf.o" ] || [ -n "$(find guard/monitor/bpf packaging/build-bpf -newer "$objects/lsm.bpf.o" -print -quit)" ]; then
+	packaging/build-bpf || echo "setup: going on without them: \`guard monitor\` then has the backends bcc and poll" >&2
 fi
 
 # The environment must be reachable by every user. Where the clone is not (a private directory), it is

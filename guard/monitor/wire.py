@@ -122,7 +122,7 @@ class Decoder:
         """
         time, start, root_start, kind, pid, ppid, uid, root, verdict, harness, _, comm = _HEAD.unpack_from(record)
         who = Process(pid, start or self._start_of(pid), ppid, uid, text(comm), root, root_start, bool(harness))
-        read = _READERS[kind]
+        read: _Read = _READERS[kind]
         return read(time, who, _VERDICTS[verdict], record)
 
 

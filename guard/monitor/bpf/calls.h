@@ -182,7 +182,7 @@ static __always_inline void read_call(struct call *c, struct pt_regs *r) {
         }
         return;
     }
-    if (number & X32_BIT) {
+    if (number < 2ull * X32_BIT && (number & X32_BIT)) { /* -1 stands for no call: a return from a signal */
         c->entry = ENTRY_X32;
         c->number = of_x32(number & ~X32_BIT);
     }

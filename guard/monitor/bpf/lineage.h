@@ -144,6 +144,8 @@ static __always_inline void on_exec(struct task_struct *t, struct linux_binprm *
     bpf_probe_read_kernel_str(s->path, WORDS, path);
     u32 at = last_component(s, 0) & (WORDS - 1);
     u32 called = program_named(s->path + at);
+    if (path != BPF_CORE_READ(bprm, interp)) /* a script called `python3` is no python: what runs it is */
+        called &= ~(P_CODE | P_LAUNCHER);
     program |= by_file | called;
     if (p && !(program & P_CODE)) {
         u64 size = BPF_CORE_READ(inode, i_size);
