@@ -9,6 +9,8 @@ python=${PYTHON:-/usr/bin/python3}
 wanted="python3:python3 git:git gcc:gcc make:make tar:tar node:nodejs npm:npm sqlite3:sqlite3 rsync:rsync
 setfacl:acl setfattr:attr strace:strace bwrap:bubblewrap firejail:firejail bindfs:bindfs xz:xz-utils unshare:util-linux
 zstd:zstd clang:clang llvm-strip:llvm curl:curl ip:iproute2"
+# what tests/beds and tests/system/ways start
+wanted="$wanted sshd:openssh-server ssh:openssh-client tmux:tmux crontab:cron at:at"
 missing=""
 for pair in $wanted; do
 	command -v "${pair%%:*}" > /dev/null 2>&1 || missing="$missing ${pair##*:}"

@@ -1,0 +1,100 @@
+"""An sshd of the test user's own, on a free loopback port, that lets that user in by a fresh key."""
+
+from __future__ import annotations
+
+import shutil
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import Account
+
+SSHD = shutil.which("sshd", path="/usr/sbin:/usr/bin")
+
+
+@dataclass(frozen=True)
+class Sshd:
+    """What a client needs.
+
+    Attributes:
+        port: on 127.0.0.1. key: the private key. config: a client's settings, whose host is `here`.
+    """
+
+    port: int
+    key: Path
+    config: Path
+
+
+def free_port() -> int:
+    """A TCP port of loopback that was free a moment ago."""
+    with socket.socket() as held:
+        held.bind(("127.0.0.1", 0))
+        port: int = held.getsockname()[1]
+        return port
+
+
+def new_key(account: Account, path: Path) -> Path:
+    """Make a key pair without a passphrase."""
+    made = account.command(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(path)])
+    assert made.returncode == 0, made.stderr
+    return path
+
+
+def client_config(account: Account, path: Path, port: int, key: Path | None) -> Path:
+    """Write an ssh client's settings for the host `here`; without a key an agent must have it."""
+    lines = ["Host here", " HostName 127.0.0.1", f" Port {port}", " StrictHostKeyChecking no",
+             " UserKnownHostsFile /dev/null", " LogLevel ERROR", " BatchMode yes"]  # fmt: skip
+    lines += [f" IdentityFile {key}", " IdentitiesOnly yes"] if key else []
+    return account.write(path, "\n".join(lines) + "\n", 0o600)
+
+
+@contextmanager
+def sshd(account: Account, keys: Path) -> Iterator[Sshd]:
+    """Run one; skips the test where there is none.
+
+    Args:
+        account: whose server it is, and whom it lets in.
+        keys: a directory for the client's key and settings.
+    """
+    if not SSHD:
+        pytest.skip("not installed: sshd")
+    place = account.directory("sshd", account.state.parent)
+    Path("/run/sshd").mkdir(exist_ok=True) if not Path("/run/sshd").exists() and account.identity() else None
+    host, key = new_key(account, place / "host"), new_key(account, keys / "key")
+    shutil.copy(key.with_suffix(".pub"), place / "authorized")
+    port = free_port()
+    settings = account.write(
+        place / "config",
+        f"ListenAddress 127.0.0.1\nPort {port}\nHostKey {host}\nPidFile none\nUsePAM no\nStrictModes no\n"
+        f"AuthorizedKeysFile {place}/authorized\nPasswordAuthentication no\n",
+    )
+    log = open(place / "log", "wb")  # noqa: SIM115 - closed below
+    server = subprocess.Popen(  # type: ignore[call-overload]
+        [SSHD, "-D", "-e", "-f", str(settings)], stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+        env=account.environment(), **account.identity(),
+    )  # fmt: skip
+    try:
+        wait_for_port(port, server, place / "log")
+        yield Sshd(port, key, client_config(account, keys / "ssh_config", port, key))
+    finally:
+        server.terminate()
+        server.wait()
+        log.close()
+        shutil.rmtree(place, ignore_errors=True)
+
+
+def wait_for_port(port: int, server: subprocess.Popen[bytes], log: Path) -> None:
+    """Return once somebody listens on a loopback port; fails where the server ended before."""
+    for _ in range(400):
+        with socket.socket() as new:
+            if new.connect_ex(("127.0.0.1", port)) == 0:
+                return
+        assert server.poll() is None, log.read_text(errors="replace")
+        time.sleep(0.025)
+    raise AssertionError(f"nobody listens on {port}: {log.read_text(errors='replace')}")

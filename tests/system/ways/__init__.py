@@ -1,0 +1,1 @@
+"""Every distinct way out of a session that we know of, tried with the mask, without it, and without guard."""
