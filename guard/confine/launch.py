@@ -41,8 +41,8 @@ else:
 
 USAGE = """\
 usage: guard run [--policy NAME|PATH] [--project DIR]... [--audit] [--require CONTROL,...|all]
-                 [--session LABEL] [--no-project-policy] [--tell] [--state DIR] [--config DIR]
-                 -- CMD ARG..."""
+                 [--session LABEL] [--no-project-policy] [--tell] [--recording FILE]
+                 [--state DIR] [--config DIR] -- CMD ARG..."""
 # What the dynamic loader and libc take orders from: our own interpreter is started again without it.
 _LOADER = (b"LD_", b"GLIBC_TUNABLES", b"GCONV_PATH", b"LOCPATH", b"MALLOC_")
 Plan = dict[str, Any]  # guard.policy.plan describes it
@@ -124,6 +124,7 @@ class Options:
         self.projects: list[str] = []
         self.required: list[str] = []
         self.label = ""
+        self.recording = ""
         self.audit = False
         self.tell = False
         self.project_policy = True
@@ -177,6 +178,8 @@ class Options:
             if len(value) > 64 or not value.isprintable():
                 raise _error("usage", "--session takes a label of at most 64 printable characters")
             self.label = value
+        elif name == "--recording":
+            self.recording = value
         elif name == "--state":
             self.state = value
         elif name == "--config":
@@ -200,7 +203,9 @@ class Options:
         return ""
 
 
-_TAKES_VALUE = ("--policy", "--project", "--require", "--session", "--state", "--config", "--environment-fd")
+_TAKES_VALUE = (
+    "--policy", "--project", "--require", "--session", "--recording", "--state", "--config", "--environment-fd",
+)  # fmt: skip
 
 
 class Launch:
@@ -234,6 +239,10 @@ class Launch:
         """Everything from the arguments to exec; returns only what the shell's contract calls a failure."""
         options = self.options
         options.parse(argv)
+        if options.recording:
+            from guard.confine import record
+
+            return record.run(self, self._start, argv, _TAKES_VALUE)
         if options.environment_fd >= 0:
             self.environment = confine.environment_from(options.environment_fd)
         elif any(name.startswith(_LOADER) for name in self.environment):

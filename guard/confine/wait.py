@@ -38,7 +38,7 @@ def run(program: str, command: "list[str]", environment: "dict[bytes, bytes]") -
     while True:
         _, status = os.waitpid(child, os.WUNTRACED)
         if os.WIFSTOPPED(status):
-            _stop_by(os.WSTOPSIG(status))
+            stop_by(os.WSTOPSIG(status))
             os.kill(child, signal.SIGCONT)
             continue
         if os.WIFSIGNALED(status):
@@ -60,7 +60,7 @@ def _become(program: str, command: "list[str]", environment: "dict[bytes, bytes]
     os._exit(126)
 
 
-def _stop_by(number: int) -> None:
+def stop_by(number: int) -> None:
     """Stop as the command did, so that the shell sees a stopped job; returns when it is continued."""
     if number == signal.SIGSTOP:
         os.kill(os.getpid(), number)

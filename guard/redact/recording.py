@@ -25,6 +25,7 @@ class Recorder:
         mark: makes the markers; None gives markers without fingerprints.
         clock: seconds, monotonic; for tests.
         started: the wall clock at the beginning, in seconds.
+        more: further fields of the head (command, env), redacted already.
     """
 
     def __init__(
@@ -35,6 +36,7 @@ class Recorder:
         mark: Mark | None = None,
         clock: Callable[[], float] = time.monotonic,
         started: float | None = None,
+        more: dict[str, object] | None = None,
     ) -> None:
         self._write = write
         self._clock = clock
@@ -47,6 +49,7 @@ class Recorder:
             "width": width,
             "height": height,
             "timestamp": int(time.time() if started is None else started),
+            **(more or {}),
         }
         self._emit(json.dumps(head))
 
@@ -57,6 +60,10 @@ class Recorder:
     def input(self, data: bytes) -> None:
         """Record what was typed."""
         self._event("i", data)
+
+    def resize(self, width: int, height: int) -> None:
+        """Record that the terminal has another size, in columns and lines."""
+        self._emit(json.dumps([round(self._clock() - self._begin, 6), "r", f"{width}x{height}"]))
 
     def close(self) -> None:
         """Write what was held back."""
