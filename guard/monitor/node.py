@@ -1,0 +1,132 @@
+"""What the watch asks of this node: /proc, the name service, and each user's policy; every answer is kept for a while.
+
+A name service may be slow and a policy costs milliseconds to work out: both are asked once and remembered.
+"""
+
+from __future__ import annotations
+
+import grp
+import ipaddress
+import os
+import pwd
+import time
+from collections.abc import Callable, Iterable
+
+from guard.errors import GuardError
+from guard.monitor import proc
+from guard.policy import addresses
+from guard.policy.assign import Config, Request, resolve
+from guard.policy.model import BindAllow
+
+_KEPT = 60.0
+"""Seconds for which an answer is remembered."""
+_MOST = 4096
+
+
+class Node:
+    """Answers what `guard.monitor.watch.Look` asks.
+
+    Args:
+        config_dir: the configuration directory.
+        allow: the site's own allowances for every user.
+        clock: seconds, monotonic.
+    """
+
+    def __init__(
+        self, config_dir: str, allow: tuple[BindAllow, ...] = (), clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._config_dir = config_dir
+        self._clock = clock
+        self._host = os.uname().nodename
+        self.configure(allow)
+
+    def configure(self, allow: tuple[BindAllow, ...]) -> None:
+        """Take other allowances, and forget what was worked out."""
+        self._allow = allow
+        self._names: dict[int, tuple[float, str]] = {}
+        self._policies: dict[tuple[int, str], tuple[float, tuple[BindAllow, ...]]] = {}
+        self._installed: dict[str, tuple[float, bool]] = {}
+
+    status = staticmethod(proc.status)
+    processes = staticmethod(proc.processes)
+    link = staticmethod(proc.link)
+    owner = staticmethod(proc.owner)
+    confined = staticmethod(proc.confined)
+    login = staticmethod(proc.login)
+    slurm_job = staticmethod(proc.slurm_job)
+    variable = staticmethod(proc.variable)
+
+    def arguments(self, pid: int) -> tuple[bytes, ...]:
+        """A process's arguments, at most 16 KiB."""
+        return proc.arguments(pid)
+
+    def servers(self, comms: tuple[str, ...], uid: int) -> Iterable[int]:
+        """A user's processes of these names."""
+        return proc.servers(comms, uid)
+
+    def root_installed(self, path: str) -> bool:
+        """Whether a program is root's."""
+        now = self._clock()
+        known = self._installed.get(path)
+        if known is None or now - known[0] > _KEPT:
+            if len(self._installed) >= _MOST:
+                self._installed.clear()
+            known = self._installed[path] = (now, proc.root_installed(path))
+        return known[1]
+
+    def user_name(self, uid: int) -> str:
+        """A user's name, "" where the number has none."""
+        now = self._clock()
+        known = self._names.get(uid)
+        if known is None or now - known[0] > _KEPT:
+            try:
+                name = pwd.getpwuid(uid).pw_name
+            except (KeyError, OverflowError):
+                name = ""
+            if len(self._names) >= _MOST:
+                self._names.clear()
+            known = self._names[uid] = (now, name)
+        return known[1]
+
+    def allowed_bind(self, uid: int, harness: str, address: str, port: int, exe: str) -> str:
+        """Why a user's policy, or the site's monitor.toml, lets an address be bound; "" where neither does."""
+        for entry in (*self._allow, *self._policy_of(uid, harness)):
+            if entry.exec and entry.exec != exe:
+                continue
+            if any(low <= port <= high for low, high in entry.ports) and _holds(entry.addr, address):
+                return entry.reason or "the policy allows it"
+        return ""
+
+    def _policy_of(self, uid: int, harness: str) -> tuple[BindAllow, ...]:
+        now = self._clock()
+        known = self._policies.get((uid, harness))
+        if known is None or now - known[0] > _KEPT:
+            if len(self._policies) >= _MOST:
+                self._policies.clear()
+            known = self._policies[uid, harness] = (now, self._resolve(uid, harness))
+        return known[1]
+
+    def _resolve(self, uid: int, harness: str) -> tuple[BindAllow, ...]:
+        user = self.user_name(uid)
+        try:
+            gid = pwd.getpwuid(uid).pw_gid
+            groups = tuple(grp.getgrgid(each).gr_name for each in os.getgrouplist(user, gid)) if user else ()
+        except (KeyError, OverflowError):
+            groups = ()
+        request = Request(user, uid, groups, self._host, harness, use_project_layer=False, now=time.time())
+        try:
+            effective = resolve(request, Config(self._config_dir, floor_dir=self._config_dir))
+        except GuardError:
+            return ()  # `guard policy lint` tells; a broken policy allows nothing here
+        entries = effective.values["network.bind_allow"]
+        if effective.values["network.bind"] == "any":
+            return (BindAllow("any", addresses.EVERY_PORT, "", "the policy lets any address be bound"),)
+        return tuple(entry for entry in entries if isinstance(entry, BindAllow)) if isinstance(entries, tuple) else ()
+
+
+def _holds(name: str, address: str) -> bool:
+    try:
+        at = ipaddress.ip_address(address)
+        return any(at in net for net in addresses.networks(name) if net.version == at.version)
+    except ValueError:
+        return False  # `{cluster}`, which this site has given no value

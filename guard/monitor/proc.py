@@ -1,0 +1,167 @@
+"""What /proc tells of a process: asked where the kernel's facts do not say it, and never trusted to still be the same.
+
+A pid alone names nobody: what is read is kept only if the start time before and after is that of the fact.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+_TICK: Final = 1_000_000_000 // os.sysconf("SC_CLK_TCK")
+_ENVIRONMENT_MOST: Final = 1 << 20
+_NO_LOGIN: Final = 2**32 - 1
+"""loginuid and sessionid of what no login started (audit(7))."""
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """A running process.
+
+    Args:
+        pid, ppid: as the kernel has them.
+        start: nanoseconds since boot, in steps of a clock tick (proc_pid_stat(5), field 22).
+        comm: the kernel's name of it.
+        sid, tty: session and terminal.
+    """
+
+    pid: int
+    ppid: int
+    start: int
+    comm: str
+    sid: int
+    tty: int
+
+
+def status(pid: int) -> Status | None:
+    """Read a process's state; None where there is none (or it is a zombie)."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as stream:
+            line = stream.read()
+    except OSError:
+        return None
+    head, _, rest = line.rpartition(b")")
+    words = rest.split()
+    if len(words) < 20 or words[0] in (b"Z", b"X"):
+        return None
+    comm = head.partition(b"(")[2].decode("utf-8", "replace")
+    return Status(pid, int(words[1]), int(words[19]) * _TICK, comm, int(words[3]), int(words[4]))
+
+
+def same(pid: int, start: int) -> bool:
+    """Whether a pid is still the process that started then (to a clock tick; 0 is any)."""
+    now = status(pid)
+    return now is not None and (not start or abs(now.start - start) <= 2 * _TICK)
+
+
+def processes() -> Iterator[Status]:
+    """Give every process that runs, parents mostly before their children."""
+    pids = sorted(int(name) for name in os.listdir("/proc") if name.isdigit())
+    for pid in pids:
+        found = status(pid)
+        if found is not None:
+            yield found
+
+
+def arguments(pid: int, most: int = 16 << 10) -> tuple[bytes, ...]:
+    """Read a process's arguments, at most so many bytes; () where it is gone."""
+    raw = _read(pid, "cmdline", most)
+    return tuple(raw.removesuffix(b"\0").split(b"\0")) if raw else ()
+
+
+def link(pid: int, name: str) -> str:
+    """Follow `exe` or `cwd`; "" where it cannot be told."""
+    try:
+        return os.readlink(f"/proc/{pid}/{name}").removesuffix(" (deleted)")
+    except OSError:
+        return ""
+
+
+def owner(pid: int) -> int:
+    """The real uid of a process, -1 where it is gone."""
+    for line in _read(pid, "status", 4096).splitlines():
+        if line.startswith(b"Uid:"):
+            return int(line.split()[1])
+    return -1
+
+
+def confined(pid: int) -> bool:
+    """Whether the kernel holds a process under a filter, with no way to gain rights: what `guard run` does first."""
+    found = dict(
+        line.split(b":", 1) for line in _read(pid, "status", 8192).splitlines() if b":" in line
+    )  # fmt: skip
+    return found.get(b"Seccomp", b"0").strip() == b"2" and found.get(b"NoNewPrivs", b"0").strip() == b"1"
+
+
+def login(pid: int) -> int:
+    """The id of the login session that a process descends from (pam_loginuid, audit); 0 for none."""
+    try:
+        number = int(_read(pid, "sessionid", 32) or b"0")
+    except ValueError:
+        return 0
+    return 0 if number == _NO_LOGIN else number
+
+
+def slurm_job(pid: int) -> int | None:
+    """The Slurm job of a process: by its control group, which it cannot choose; None for none.
+
+    Slurm names them `…/job_ID/step_…` (cgroup v1 and v2: slurm.schedmd.com/cgroup_v2.html).
+    """
+    for line in _read(pid, "cgroup", 16384).splitlines():
+        for part in line.split(b"/"):
+            if part.startswith(b"job_") and part[4:].isdigit() and len(part) < 24:
+                return int(part[4:])
+    return None
+
+
+def variable(pid: int, name: bytes) -> str:
+    """A variable of the environment with which a process was started: a claim, which it could choose."""
+    raw = _read(pid, "environ", _ENVIRONMENT_MOST)
+    for part in raw.split(b"\0"):
+        key, equals, value = part.partition(b"=")
+        if equals and key == name:
+            return value.decode("utf-8", "replace")
+    return ""
+
+
+def servers(comms: tuple[str, ...], uid: int) -> Iterator[int]:
+    """Give the pids of a user's processes whose kernel's name is one of these."""
+    for found in processes():
+        if found.comm in comms and owner(found.pid) == uid:
+            yield found.pid
+
+
+def root_installed(path: str) -> bool:
+    """Whether a program is root's, and nothing on the way, links included, lets another replace it."""
+    if not path.startswith("/"):
+        return False
+    return all(map(_roots, dict.fromkeys((os.path.normpath(path), os.path.realpath(path)))))
+
+
+def _roots(at: str) -> bool:
+    while True:
+        try:
+            found = os.lstat(at)
+        except OSError:
+            return False
+        loose = found.st_mode & 0o022 and not found.st_mode & 0o1000 and not stat.S_ISLNK(found.st_mode)
+        if found.st_uid != 0 or loose:
+            return False
+        if at == "/":
+            return True
+        at = os.path.dirname(at)
+
+
+def _read(pid: int, name: str, most: int) -> bytes:
+    try:
+        with open(f"/proc/{pid}/{name}", "rb", buffering=0) as stream:
+            parts = []
+            while most > 0 and (part := stream.read(most)):
+                parts.append(part)
+                most -= len(part)
+            return b"".join(parts)
+    except OSError:
+        return b""

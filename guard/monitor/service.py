@@ -1,0 +1,429 @@
+"""The service `guard monitor`: opens a backend, reads it for ever, and hands events on. One thread, one loop.
+
+It is ready when every program is attached; told to stop (SIGTERM, SIGINT) it reads what is there, hands everything
+on, remembers its trees and leaves nothing attached but what is pinned on purpose. SIGHUP reads monitor.toml again.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import select
+import signal
+import socket
+import time
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+
+from guard.errors import GuardError
+from guard.events.producer import Ids, Producer, boot_id
+from guard.monitor import answers, metrics, remembered, rules, settings
+from guard.monitor.answers import Answers
+from guard.monitor.catalogue import Harness
+from guard.monitor.exposure import Arguments
+from guard.monitor.facts import AnyFact, Coverage, Loss
+from guard.monitor.findings import Scalar
+from guard.monitor.lineage import Tree
+from guard.monitor.node import Node
+from guard.monitor.outlet import Outlet
+from guard.monitor.programs import program_table
+from guard.monitor.record import Recorder
+from guard.monitor.settings import MonitorSettings
+from guard.monitor.source import BACKENDS, Settings, Source
+from guard.monitor.telling import Told, say
+from guard.monitor.watch import Watch
+
+HOUR = 3600.0
+_TICK = 1.0
+_RECONCILE, _RECONCILE_SOON = 60.0, 5.0
+"""Seconds between two looks at the kernel's labels; sooner where births and deaths were lost."""
+_UNCOVERED = 3.0
+"""Seconds with living trees and less than full coverage before it is told."""
+_COST_EVERY, _COST_STRIKES, _COST_REST = 10.0, 3, 600.0
+_FLUSH = 8.0
+_BACKLOG = 20_000
+"""Events that wait above which no more facts are taken from the rings: what does not fit there is counted there."""
+
+ENFORCED = {"world-writable": "deny", "bind": "deny", "listen": "deny", "code-from-outside": "deny"}
+"""What `--enforce` enforces where the site names nothing."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """What the command line says.
+
+    Args:
+        config: the configuration directory. state: the state directory.
+        spool: the spool's directory.
+        backend: a name, or `auto`.
+        enforce: whether the rules of `[enforce]` are.
+        harnesses: rows that `--harness` adds; `external`: networks.
+        named_state: the state directory as it was named, "" where it was not: sockets lie in it then.
+    """
+
+    config: str
+    state: str
+    spool: str
+    backend: str = "auto"
+    enforce: bool = False
+    harnesses: tuple[Harness, ...] = ()
+    external: tuple[settings.Network, ...] = ()
+    named_state: str = ""
+
+
+OpenSource = Callable[[str, Settings, bool], Source]
+"""Backend's name or `auto`, settings, whether enforcement outlives the process → a source."""
+
+
+def source_settings(site: MonitorSettings, enforce: bool) -> Settings:
+    """Return what the kernel's side is told of a site's settings."""
+    return Settings(
+        programs=program_table(site.catalogue, site.trusted),
+        external=site.external,
+        proxies=site.proxies,
+        enforce=(site.enforce or ENFORCED) if enforce else {},
+    )
+
+
+class Notifier:
+    """Tells systemd (sd_notify(3)), where it asked to be told."""
+
+    def __init__(self, environment: Mapping[str, str]) -> None:
+        self._address = environment.get("NOTIFY_SOCKET", "")
+        microseconds = environment.get("WATCHDOG_USEC", "")
+        self.watchdog = int(microseconds) / 2e6 if microseconds.isdigit() else 0.0
+
+    def tell(self, *lines: str) -> None:
+        """Send lines such as `READY=1`."""
+        if not self._address:
+            return
+        address = "\0" + self._address[1:] if self._address.startswith("@") else self._address
+        with suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as notifier:
+            notifier.sendto("\n".join(lines).encode(), address)
+
+
+class Service:
+    """One run of the monitor.
+
+    Args:
+        options: of the command line.
+        open_source: opens a backend.
+        log: takes a line for people.
+    """
+
+    def __init__(self, options: Options, open_source: OpenSource, log: Callable[[str], None]) -> None:
+        self._options = options
+        self._open_source = open_source
+        self._log = log
+        self._site = self._read_site()
+        self._arguments = Arguments()
+        self._producer = Producer("monitor", "kernel")
+        self._outlet = Outlet(self._producer, options.spool, options.named_state)
+        self._recorder = Recorder(self._producer, self._arguments, self._site.record_argv)
+        self._node = Node(options.config, self._site.bind_allow)
+        self._notifier = Notifier(os.environ)
+        self._wake, self._woken = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        self._asked_to_stop = False
+        self._asked_to_reload = False
+        self._uncovered: tuple[float, tuple[str, ...]] | None = None
+        self._full = True
+        self._mistaken = False
+        self._capped_at = 0.0
+        self._strikes = 0
+        self._cost = 0.0
+        self._cost_before = (0.0, 0)
+        self._counted = (0, 0)
+
+    # The site's settings ----------------------------------------------------------------------------
+
+    def _read_site(self) -> MonitorSettings:
+        site = settings.load(self._options.config, rules.NAMES)
+        return site.with_options(self._options.harnesses, self._options.external)
+
+    def _reload(self) -> None:
+        try:
+            self._site = self._read_site()
+        except GuardError as error:
+            self._log(f"{error}; the settings before stay in force")
+            self._tell(say("settings", "monitor.toml does not load; what was in force stays", {"why": str(error)}))
+            return
+        self._watch.configure(self._site)
+        self._recorder.record_argv = self._site.record_argv
+        self._node.configure(self._site.bind_allow)
+        self._source.configure(source_settings(self._site, self._options.enforce))
+        self._log("monitor.toml was read again")
+
+    # Running ----------------------------------------------------------------------------------------
+
+    def run(self) -> None:
+        """Run until told to stop.
+
+        Raises:
+            MonitorError: no backend loads, or another monitor runs. Nothing is left attached.
+        """
+        before = {number: signal.signal(number, self._signalled) for number in _SIGNALS}
+        try:
+            self._run()
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+            os.close(self._wake)
+            os.close(self._woken)
+
+    def _signalled(self, number: int, _frame: object) -> None:
+        if number == signal.SIGHUP:
+            self._asked_to_reload = True
+        else:
+            self._asked_to_stop = True
+        with suppress(OSError):
+            os.write(self._woken, b"x")
+
+    def _run(self) -> None:
+        started = time.time()
+        self._answers = Answers(
+            answers.socket_path(self._options.named_state), self._site.metrics_port, self.rows, self.metrics,
+            lambda uid: uid == 0,
+        )  # fmt: skip
+        try:
+            self._source = self._open_source(
+                self._options.backend, source_settings(self._site, self._options.enforce), self._site.fail_closed
+            )
+        except BaseException:
+            self._answers.close()
+            raise
+        try:
+            ids = Ids()
+            self._watch = Watch(self._site, self._source, self._node, self._arguments, ids.new, _clock)
+            self._begin(started)
+            self._loop()
+        finally:
+            try:
+                self._finish()
+            finally:
+                self._source.close()
+                self._answers.close()
+                self._outlet.close()
+
+    def _begin(self, started: float) -> None:
+        status = self._source.status
+        before = remembered.load(self._options.state)
+        see = {name: can.see for name, can in status.can.items()}
+        act = {name: can.act for name, can in status.can.items()}
+        detail: dict[str, Scalar] = {
+            "backend": status.backend, "seconds": round(status.seconds, 3), "programs": len(status.programs),
+            "skipped": tuple(f"{name}: {why}" for name, why in status.skipped.items()),
+            "refused": tuple(f"{name}: {why}" for name, why in status.refused.items()),
+            "enforce": tuple(f"{name}: {how}" for name, how in self._enforcing().items()),
+            **{f"see {name}": value for name, value in see.items()},
+        }  # fmt: skip
+        self._tell(say("monitor-start", f"the monitor watches by {status.backend}", detail))
+        lost = remembered.worse(before, BACKENDS, status.backend, see, act)
+        if lost:
+            self._tell(say("backend-worse", "the monitor sees or prevents less than before", {"worse": tuple(lost)}))
+        if before.until:
+            gap: dict[str, Scalar] = {
+                "from": _stamp(before.until), "to": _stamp(started), "seconds": round(started - before.until, 3),
+                "taint_lost": True, "clean": before.clean, "rebooted": before.boot != boot_id(),
+            }  # fmt: skip
+            severity = "low" if before.clean else "medium"
+            self._tell(say("monitor-gap", "nobody watched for a while", gap, severity))
+        if before.boot == boot_id():
+            for tree, living in before.trees:
+                self._watch.admission.restore(tree, living)
+        self._tell_all(self._watch.seed())
+        self._outlet.pump()
+        self._notifier.tell("READY=1", f"STATUS={self._state()}")
+        self._log(f"ready: backend {status.backend}, {len(self._watch.lineage.trees)} trees")
+
+    def _enforcing(self) -> Mapping[str, str]:
+        return source_settings(self._site, self._options.enforce).enforce
+
+    def _loop(self) -> None:
+        poll = select.poll()
+        poll.register(self._wake, select.POLLIN)
+        poll.register(self._answers.fileno(), select.POLLIN)
+        descriptor = self._source.fileno()
+        if descriptor >= 0:
+            poll.register(descriptor, select.POLLIN)
+        interval = min(self._source.interval, _TICK)
+        ticked = reconciled = cost_at = time.monotonic()
+        hour = time.monotonic()
+        fed = 0.0
+        while not self._asked_to_stop:
+            poll.poll(int(interval * 1000))
+            with suppress(BlockingIOError):
+                os.read(self._wake, 64)
+            if self._outlet.backlog < _BACKLOG:
+                self._drain()
+            self._outlet.pump()
+            self._answers.serve()
+            if self._asked_to_reload:
+                self._asked_to_reload = False
+                self._notifier.tell("RELOADING=1", f"MONOTONIC_USEC={time.monotonic_ns() // 1000}")
+                self._reload()
+                self._notifier.tell("READY=1")
+            now = time.monotonic()
+            if self._notifier.watchdog and now - fed >= self._notifier.watchdog:
+                self._notifier.tell("WATCHDOG=1")
+                fed = now
+            if now - ticked >= _TICK:
+                ticked = now
+                self._judge_coverage(now)
+            if now - cost_at >= _COST_EVERY:
+                self._judge_cost(now, now - cost_at)
+                cost_at = now
+            if now - reconciled >= (_RECONCILE_SOON if self._mistaken else _RECONCILE):
+                self._mistaken = False
+                reconciled = now
+                self._reconcile()
+                self._remember(clean=False)
+                self._notifier.tell(f"STATUS={self._state()}")
+            if now - hour >= HOUR:
+                self._count_hour(now - hour)
+                hour = now
+        self._count_hour(time.monotonic() - hour)
+
+    def _drain(self) -> int:
+        count = 0
+        facts: list[AnyFact] = list(self._source.poll(0))
+        while facts:
+            count += len(facts)
+            self._note(facts)
+            self._tell_all(self._watch.take(facts))
+            if self._outlet.backlog >= _BACKLOG:
+                break
+            facts = list(self._source.poll(0))
+        return count
+
+    def _note(self, facts: Iterable[AnyFact]) -> None:
+        for fact in facts:
+            if isinstance(fact, Coverage):
+                self._full = fact.full
+                self._uncovered = None if fact.full else (time.monotonic(), fact.missing)
+            elif isinstance(fact, Loss):
+                self._mistaken = True
+
+    def _tell_all(self, told: Iterable[Told]) -> None:
+        for each in told:
+            self._tell(each)
+
+    def _tell(self, told: Told) -> None:
+        self._outlet.emit(self._recorder.event(told))
+
+    # Looking after itself ---------------------------------------------------------------------------
+
+    def _judge_coverage(self, now: float) -> None:
+        """Tell where trees live and not all is seen, after a moment: a tree that begins attaches what it needs."""
+        if self._uncovered is None or not self._watch.lineage.trees or self._capped_at:
+            return
+        since, missing = self._uncovered
+        if now - since >= _UNCOVERED:
+            self._uncovered = None
+            self._tell(say("coverage-lost", "agents run, and the monitor does not see all", {"missing": missing}))
+
+    def _judge_cost(self, now: float, seconds: float) -> None:
+        stats = self._source.stats()
+        usage = resource.getrusage(resource.RUSAGE_SELF)
+        spent = (usage.ru_utime + usage.ru_stime, sum(stats.run_ns.values()))
+        before, self._cost_before = self._cost_before, spent
+        self._cost = ((spent[0] - before[0]) + (spent[1] - before[1]) / 1e9) / seconds if before[0] else 0.0
+        if not self._site.max_cost:
+            return
+        if self._capped_at:
+            if now - self._capped_at >= _COST_REST:
+                self._capped_at = 0.0
+                self._source.follow(True)
+            return
+        self._strikes = self._strikes + 1 if self._cost > self._site.max_cost else 0
+        if self._strikes >= _COST_STRIKES:
+            self._strikes = 0
+            self._capped_at = now
+            self._source.follow(False)
+            detail: dict[str, Scalar] = {
+                "cost": round(self._cost, 4),
+                "max_cost": self._site.max_cost,
+                "seconds": _COST_REST,
+            }
+            self._tell(say("coverage-lost", "the site's cap on cost detached the system calls' programs", detail))
+
+    def _reconcile(self) -> None:
+        living = [(each.pid, each.start, each.root, each.root_start) for each in self._source.labels()]
+        self._tell_all(self._watch.reconcile(living))
+
+    def _remember(self, *, clean: bool) -> None:
+        status = self._source.status
+        living: dict[tuple[int, int], list[tuple[int, int]]] = {}
+        for pid, start, key in self._watch.lineage.members():
+            living.setdefault(key, []).append((pid, start))
+        rows = tuple((tree, tuple(living.get(tree.key, ()))) for tree in self._watch.lineage.trees.values())
+        state = remembered.Remembered(
+            boot_id(), time.time(), status.backend, {name: can.see for name, can in status.can.items()},
+            {name: can.act for name, can in status.can.items()}, rows, clean,
+        )  # fmt: skip
+        try:
+            state.save(self._options.state)
+        except OSError as error:
+            self._log(f"{self._options.state}: what the monitor remembers cannot be written: {error.strerror}")
+
+    def _count_hour(self, seconds: float) -> None:
+        stats = self._source.stats()
+        before, self._counted = self._counted, (stats.unlabelled_execs, stats.unlabelled_scheduler)
+        detail: dict[str, Scalar] = {
+            "execs": self._counted[0] - before[0], "scheduler": self._counted[1] - before[1],
+            "seconds": round(seconds, 1),
+            "agents_execs": sum(tree.execs for tree in self._watch.lineage.trees.values()),
+        }  # fmt: skip
+        self._tell(say("executions", "programs started outside of every agent's tree", detail))
+
+    def _finish(self) -> None:
+        """Read what is there, hand on everything, remember; within the ten seconds that a stop may take."""
+        if not hasattr(self, "_watch"):
+            return
+        self._notifier.tell("STOPPING=1")
+        end = time.monotonic() + _FLUSH
+        while time.monotonic() < end and self._drain():
+            self._outlet.pump()
+        self._remember(clean=True)
+        self._tell(say("monitor-stop", "the monitor was stopped", {"trees": len(self._watch.lineage.trees)}))
+        if not self._outlet.flush(max(0.5, end - time.monotonic())):
+            self._log(f"{self._outlet.backlog} events could not be handed on: {self._outlet.fault}")
+
+    # What is asked ----------------------------------------------------------------------------------
+
+    def _state(self) -> str:
+        trees = len(self._watch.lineage.trees)
+        return f"backend {self._source.status.backend}, {trees} tree{'' if trees == 1 else 's'}"
+
+    def rows(self) -> list[dict[str, object]]:
+        """Every tree, as `guard ps` shows it."""
+        return [_row(tree) for tree in self._watch.lineage.trees.values()]
+
+    def metrics(self) -> str:
+        """The metrics' text."""
+        numbers = metrics.Numbers(
+            self._source.status.backend, self._full, len(self._watch.lineage.trees), self._watch.counts,
+            self._source.stats(), {"outlet": self._outlet.lost, "argv": self._arguments.dropped},
+            self._outlet.backlog, self._cost,
+        )  # fmt: skip
+        return metrics.render(numbers)
+
+
+_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+
+
+def _row(tree: Tree) -> dict[str, object]:
+    return {
+        "pid": tree.pid, "harness": tree.harness, "user": tree.user, "uid": tree.uid, "session": tree.session,
+        "since": _stamp(tree.since), "guarded": tree.guarded, "processes": len(tree.alive), "execs": tree.execs,
+        "findings": dict(tree.findings), "login": tree.login, "slurm_job_id": tree.slurm_job,
+        "confidence": tree.confidence, "seeded": tree.seeded,
+    }  # fmt: skip
+
+
+def _stamp(seconds: float) -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(seconds))
+
+
+def _clock() -> tuple[float, float]:
+    return time.time(), time.monotonic()
