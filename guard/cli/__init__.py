@@ -44,6 +44,8 @@ COMMANDS: Mapping[str, Group] = {
     "feed": Group("guard.cli.feed", "Send events to where a site wants them.", own=("--config",)),
     "learn": Group("guard.cli.learn", "Watch a session, propose the narrowest policy for it."),
     "explain": Group("guard.cli.explain", "Tell whether a session may do something, and what would allow it."),
+    "monitor": Group("guard.cli.monitor", "Watch every agent's tree on this node."),
+    "ps": Group("guard.cli.ps", "List the agents' trees of this node."),
     "doctor": Group("guard.cli.doctor", "Tell each control's status on this host, found out by trying."),
 }
 """Command → where it lives; `run` is the launcher's."""
