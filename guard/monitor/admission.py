@@ -150,7 +150,7 @@ class Admission:
         tree.session = session if usable else tree.session or self._new_session()
 
     def _greet(self, tree: Tree, image: Image, who: Process) -> Iterator[Told]:
-        name = tree.harness or "an agent"
+        name = tree.harness or ("a session of guard run" if tree.how == "guard-run" else "an agent")
         detail: dict[str, Scalar] = {
             "how": tree.how, "confidence": tree.confidence, "guarded": tree.guarded, "login": tree.login,
             "seeded": tree.seeded,

@@ -153,9 +153,7 @@ class Btf:
 
     def __init__(self, library: Library, path: str = "") -> None:
         self._library = library
-        self._at = (
-            library.call("btf__parse", path.encode(), None) if path else library.call("btf__load_vmlinux_btf")
-        )
+        self._at = library.call("btf__parse", path.encode(), None) if path else library.call("btf__load_vmlinux_btf")
         # Before 1.0 a failure is a small negative number in a pointer.
         if self._at <= 0:
             why = library.reason()

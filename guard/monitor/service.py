@@ -36,6 +36,8 @@ from guard.monitor.watch import Watch
 
 HOUR = 3600.0
 _TICK = 1.0
+_BATCH = 16_384
+"""Facts that are put in order at once, at most."""
 _RECONCILE, _RECONCILE_SOON = 60.0, 5.0
 """Seconds between two looks at the kernel's labels; sooner where births and deaths were lost."""
 _UNCOVERED = 3.0
@@ -285,15 +287,18 @@ class Service:
         self._count_hour(time.monotonic() - hour)
 
     def _drain(self) -> int:
+        """Take and judge what is there; returns how many facts that was."""
         count = 0
-        facts: list[AnyFact] = list(self._source.poll(0))
-        while facts:
+        while self._outlet.backlog < _BACKLOG:
+            # Two rings, read in turn: an alert may be read before the exec that explains it, which was said first.
+            facts: list[AnyFact] = []
+            while len(facts) < _BATCH and (more := list(self._source.poll(0))):
+                facts += more
+            if not facts:
+                break
             count += len(facts)
             self._note(facts)
             self._tell_all(self._watch.take(facts))
-            if self._outlet.backlog >= _BACKLOG:
-                break
-            facts = list(self._source.poll(0))
         return count
 
     def _note(self, facts: Iterable[AnyFact]) -> None:

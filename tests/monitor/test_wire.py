@@ -32,7 +32,12 @@ def decoder():
 def test_a_word_ends_where_the_kernel_said_and_older_bytes_stay_out(decoder):
     fact = decoder.fact(exec_record(b"bash\0-c\0echo hi\0"))
     assert isinstance(fact, Exec)
-    assert (fact.argv, fact.path, fact.name, fact.who.comm) == ((b"bash", b"-c", b"echo hi"), b"/bin/bash", b"bash", b"sh")
+    assert (fact.argv, fact.path, fact.name, fact.who.comm) == (
+        (b"bash", b"-c", b"echo hi"),
+        b"/bin/bash",
+        b"bash",
+        b"sh",
+    )
     assert fact.program is Program.SHELL
     assert fact.code_by is CodeBy.ARGUMENT
     assert STALE not in repr(fact).encode()
