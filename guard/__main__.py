@@ -1,4 +1,4 @@
-"""Decides in a few lines: the launcher and the filter, which must start quickly, or the full command line.
+"""Decides in a few lines: launcher and filter, which must start quickly, the monitor, which stays, or the rest.
 
 `packaging/install-entry` puts these lines behind an interpreter line of their own into `bin/guard`: a
 console script of pip's would load `site` first, at a quarter of the launcher's whole time.
@@ -18,6 +18,10 @@ def main() -> int:
         from guard.redact.command import main as redact
 
         return redact(words[1:])
+    if words[:1] == ["monitor"]:
+        from guard.monitor.command import main as monitor
+
+        return monitor(words[1:])
     from guard.cli import main as full
 
     return full(words)

@@ -44,7 +44,7 @@ COMMANDS: Mapping[str, Group] = {
     "feed": Group("guard.cli.feed", "Send events to where a site wants them.", own=("--config",)),
     "learn": Group("guard.cli.learn", "Watch a session, propose the narrowest policy for it."),
     "explain": Group("guard.cli.explain", "Tell whether a session may do something, and what would allow it."),
-    "monitor": Group("guard.cli.monitor", "Watch every agent's tree on this node."),
+    "monitor": Group("guard.monitor.command", "Watch every agent's tree on this node."),
     "ps": Group("guard.cli.ps", "List the agents' trees of this node."),
     "doctor": Group("guard.cli.doctor", "Tell each control's status on this host, found out by trying."),
 }
@@ -129,6 +129,10 @@ def _run(words: list[str]) -> int:
     command = next((word for word in rest if not word.startswith("-")), "")
     if command == "run":
         return _launch(rest, places)
+    if command == "monitor":
+        from guard.monitor.command import main as monitor
+
+        return monitor(rest[rest.index("monitor") + 1 :], places.state, places.config)
     program = typer.main.get_command(application(command))
     try:
         code = program.main(args=rest, prog_name="guard", standalone_mode=False, obj=places)

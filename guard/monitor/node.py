@@ -15,7 +15,6 @@ from collections.abc import Callable, Iterable
 from guard.errors import GuardError
 from guard.monitor import proc
 from guard.policy import addresses
-from guard.policy.assign import Config, Request, resolve
 from guard.policy.model import BindAllow
 
 _KEPT = 60.0
@@ -107,6 +106,9 @@ class Node:
         return known[1]
 
     def _resolve(self, uid: int, harness: str) -> tuple[BindAllow, ...]:
+        # Where nobody binds, a resident service is spared two megabytes.
+        from guard.policy.assign import Config, Request, resolve
+
         user = self.user_name(uid)
         try:
             gid = pwd.getpwuid(uid).pw_gid
