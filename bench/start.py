@@ -28,6 +28,10 @@ def candidates(alone: str) -> dict[str, list[str]]:
         "guard run": [GUARD, "run", "--policy", alone, "--", "/bin/true"],
         "guard run, supervised": [GUARD, "run", "--policy", "login-node", "--", "/bin/true"],
     }
+    compiled = GUARD + "-exec"
+    if os.path.exists(compiled):
+        found["guard-exec"] = [compiled, *found["guard run"][1:]]
+        found["guard-exec, supervised"] = [compiled, *found["guard run, supervised"][1:]]
     binds = ["--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc"]
     for name, command in {
         "bwrap": ["bwrap", *binds, "--", "/bin/true"],

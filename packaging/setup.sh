@@ -62,7 +62,7 @@ if [ ! -e .venv/bin/python ]; then
 fi
 env=$(readlink -f .venv)
 stamp=$env/.installed
-if [ ! -e "$stamp" ] || [ -n "$(find pyproject.toml guard policies packaging/setup.sh packaging/install-entry -newer "$stamp" ! -name '*.pyc' ! -name __pycache__ -print -quit)" ]; then
+if [ ! -e "$stamp" ] || [ -n "$(find pyproject.toml guard policies packaging/setup.sh packaging/install-entry packaging/build-exec -newer "$stamp" ! -name '*.pyc' ! -name __pycache__ -print -quit)" ]; then
 	if [ ! -e "$stamp" ] || [ pyproject.toml -nt "$stamp" ]; then
 		"$env/bin/python" -m pip install -q --disable-pip-version-check '.[test]'
 	else
@@ -71,5 +71,6 @@ if [ ! -e "$stamp" ] || [ -n "$(find pyproject.toml guard policies packaging/set
 	library=$("$env/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
 	"$env/bin/python" -m compileall -q "$library/guard" "$library/landlock" > /dev/null
 	packaging/install-entry "$("$python" -c 'import os, sys; print(os.path.realpath(sys.executable))')" "$library" "$env/bin/guard"
+	packaging/build-exec "$env/bin/guard" "$env/bin/guard-exec"
 	touch "$stamp"
 fi

@@ -20,7 +20,10 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
-GUARD = str((ROOT / ".venv/bin/guard").resolve())
+LAUNCHER = str((ROOT / ".venv/bin/guard").resolve())
+# GUARD_TEST_LAUNCHER=exec runs every test of `guard run` through guard-exec, warm, instead of the Python launcher.
+COMPILED = os.environ.get("GUARD_TEST_LAUNCHER") == "exec"
+GUARD = LAUNCHER + "-exec" if COMPILED else LAUNCHER
 LONG = bool(os.environ.get("GUARD_TEST_LONG"))
 
 
@@ -105,7 +108,24 @@ class Account:
     ) -> subprocess.CompletedProcess[str]:
         """Run a command as this user under `guard run`."""
         named = ["--policy", policy] if policy else []
+        if COMPILED:
+            self.warm(*named, *options, **more)
         return self.command([GUARD, "run", *named, *options, "--", *argv], **more)  # type: ignore[arg-type]
+
+    def warm(self, *options: str, **more: object) -> None:
+        """Let a start be written down, so that guard-exec makes the next one with these options by itself.
+
+        The first makes the plan, the second finds it and is written down.
+        """
+        same = {key: more[key] for key in ("cwd", "env", "umask") if key in more}
+        events = self.state / "events.jsonl"
+        size = events.stat().st_size if events.is_file() else None
+        for _ in range(2):
+            self.command([GUARD, "run", *options, "--", "/bin/true"], **same)  # type: ignore[arg-type]
+        if size is not None:
+            os.truncate(events, size)
+        elif events.is_file():
+            events.unlink()
 
     def cli(self, *words: str, **more: object) -> subprocess.CompletedProcess[str]:
         """Run another command of guard's as this user."""

@@ -72,7 +72,7 @@ def homes(environment: "dict[bytes, bytes]", uid: int, managed: bool = False) ->
     return (usable[0] if usable else ""), tuple(usable)
 
 
-def find_program(name: str, path: bytes, cwd: str) -> str:
+def find_program(name: str, path: bytes) -> str:
     """The file that execvp(3) would start, found before confinement can hide a directory of PATH.
 
     Raises:

@@ -1,16 +1,16 @@
 """Starting a command with a supervisor beside it: loaded only where the policy asks for one."""
 
+import _socket
+import gc
+import marshal
 import posix as os
+import sys
 
-from guard.confine import default_signals, handlers, places, supervise
+from guard.confine import default_signals, handlers, places, state, supervise
 from guard.confine.handlers import advice
-from guard.confine.launch import lower_limits
+from guard.confine.launch import Launch, lower_limits
 from guard.kernel import drop_capabilities, landlock, notify
 from guard.redact import withhold
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from guard.confine.launch import Launch
 
 
 def run(
@@ -33,15 +33,10 @@ def run(
         The command's exit code; where it died by a signal, this process does too.
     """
     plan = launch.plan
-    variables = launch.variables()
-    settings = dict(plan["supervisor"])
-    settings["unix_allow"] = [
-        path for pattern in settings["unix_allow"] for path in places.expand(pattern, variables)
-    ]
     inherited = _inherited(launch)
     recorder = Recorder(launch)
     supervisor = handlers.Supervisor(
-        settings, held.writable(), ruleset.duplicate(), recorder.record, held.denies
+        _settings(launch), held.writable(), ruleset.duplicate(), recorder.record, held.denies
     )
     handlers.equip(supervisor)
     if launch.options.tell:
@@ -55,6 +50,81 @@ def run(
         return notify.load_listener(launch.own_ipc + plan["bpf_supervised"], plan["seccomp_flags"])
 
     return supervise.run(enter, lambda: launch.execute(program, environment), supervisor, inherited)
+
+
+def _settings(launch: "Launch") -> "dict[str, object]":
+    """The plan's settings for a supervisor, variables filled in."""
+    variables = launch.variables()
+    settings = dict(launch.plan["supervisor"])
+    settings["unix_allow"] = [path for pattern in settings["unix_allow"] for path in places.expand(pattern, variables)]
+    return settings
+
+
+def told(launch: "Launch", held: "places.Places") -> "dict[str, object]":
+    """What a supervisor must know that guard-exec starts: `main` reads it, and only plain values are in it."""
+    tmp = launch.tmp.path if launch.tmp else ""
+    settings = _settings(launch)
+    unix_allow = settings["unix_allow"]
+    if tmp and isinstance(unix_allow, list) and any(tmp in path for path in unix_allow):
+        raise ValueError("a socket in the session's own directory")
+    return {
+        "settings": settings,
+        "writable": tuple(path for path in held.writable() if path != tmp),
+        "covers": held.covers,
+        "state": launch.options.state,
+        "harness": launch.harness,
+        "user": launch.user,
+        "job": launch.environment.get(b"SLURM_JOB_ID", b""),
+        "plan": {key: launch.plan[key] for key in ("policy", "digest")},
+        "tell": launch.options.tell,
+    }
+
+
+def main() -> None:
+    """Be the supervisor of a command that guard-exec starts (guard/exec/wait.c, `keep`); does not return."""
+    gc.disable()  # `supervise` turns it on again
+    code = 125
+    try:
+        code = _main(sys.argv[1:])
+    finally:
+        os._exit(code)
+
+
+def _main(words: "list[str]") -> int:
+    start, offset, length, waiter, channel, ruleset, stderr, command, _, argc = map(int, words[:10])
+    session, tmp, exe = words[10:]
+    # guard-exec has found the file to be root's or ours, and whole.
+    know = marshal.loads(os.pread(start, length, offset))  # noqa: S302
+    os.close(start)
+    launch = Launch([])
+    launch.id, launch.user, launch.harness, launch.plan = session, know["user"], know["harness"], know["plan"]
+    launch.cwd = "/"  # withheld in events, whatever it is
+    launch.environment = {b"SLURM_JOB_ID": know["job"]}
+    launch.options.command = [exe, *[""] * (argc - 1)]
+    launch.options.state = know["state"]
+    try:
+        launch.spool = state.Spool(know["state"], f"run:{session}")
+        launch.spool.seq = 1  # the start itself
+    except OSError as error:
+        launch.fault = str(error)
+    recorder = Recorder(launch)
+    covers = know["covers"]
+    supervisor = handlers.Supervisor(
+        know["settings"], (*know["writable"], tmp), ruleset, recorder.record,
+        lambda real: any(places.covers(tree, real) for tree in covers),
+    )  # fmt: skip
+    handlers.equip(supervisor)
+    for fd in (ruleset, waiter, channel, stderr):
+        os.set_inheritable(fd, False)
+    if know["tell"]:
+        recorder.stderr = stderr
+    else:
+        os.close(stderr)
+    null = os.open("/dev/null", os.O_RDWR | os.O_CLOEXEC)
+    os.dup2(null, 2)
+    os.close(null)
+    to_command, to_waiter = (_socket.socket(fileno=fd) for fd in (channel, waiter))
+    return supervise.serve(supervisor, command, to_command, to_waiter)
 
 
 class Recorder:

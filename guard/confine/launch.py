@@ -36,6 +36,8 @@ CONTROLS = (
 TYPE_CHECKING = False  # `typing` costs more than all the rest here
 if TYPE_CHECKING:
     from typing import Any
+
+    from guard.confine.written import Writer
 else:
     Any = object
 
@@ -129,6 +131,7 @@ class Options:
         self.tell = False
         self.project_policy = True
         self.environment_fd = -1
+        self.write_start = -1  # what guard-exec asks to be written down: a descriptor with the start's name and key
         self.state_named = False  # by the caller, not by default
         self.state = decode(environment.get(b"GUARD_STATE_DIR", b"")) or state.default_state(uid)
         self.config = decode(environment.get(b"GUARD_CONFIG_DIR", b"")) or SITE
@@ -186,6 +189,8 @@ class Options:
             self.config = value
         elif name == "--environment-fd":
             self.environment_fd = int(value) if value.isdigit() else -1
+        elif name == "--write-start":
+            self.write_start = int(value) if value.isdigit() else -1
         else:
             for control in value.split(","):
                 if control != "all" and control not in CONTROLS:
@@ -205,6 +210,7 @@ class Options:
 
 _TAKES_VALUE = (
     "--policy", "--project", "--require", "--session", "--recording", "--state", "--config", "--environment-fd",
+    "--write-start",
 )  # fmt: skip
 
 
@@ -247,8 +253,9 @@ class Launch:
             self.environment = confine.environment_from(options.environment_fd)
         elif any(name.startswith(_LOADER) for name in self.environment):
             self._start_again(argv)
+        program = confine.find_program(options.command[0], self.environment.get(b"PATH", b"/bin:/usr/bin"))
+        writer = self._writer(program) if options.write_start >= 0 else None
         self._look_around()
-        program = confine.find_program(options.command[0], self.environment.get(b"PATH", b"/bin:/usr/bin"), self.cwd)
         self._open_spool()
         self.plan = plan = self._plan()
         if options.audit and plan["audit"] == "forbid":
@@ -274,7 +281,10 @@ class Launch:
         environment = self._child_environment(plan)
         if os.stat(program).st_mode & 0o4000:  # sudo, su: what they say themselves is not always clear
             sys.stderr.write(f"guard: {basename(program)} gains no rights: none can be raised inside (no_new_privs)\n")
-        self.record_start(statuses, "info" if set(plan["asked"]) - {"limits"} else "medium")
+        severity = "info" if set(plan["asked"]) - {"limits"} else "medium"
+        self.record_start(statuses, severity)
+        if writer:
+            writer.keep(held, supervised, lambda: self.record_start(statuses, severity))
         os.umask(os.umask(0o077) | plan["umask"])
         self.tmp.sweep()
         self.tmp.inherit()
@@ -297,6 +307,11 @@ class Launch:
         from guard.confine import beside
 
         return beside.run(self, program, environment, ruleset, held)
+
+    def _writer(self, program: str) -> "Writer":
+        from guard.confine import written
+
+        return written.Writer(self, program)
 
     # Before anything is decided ---------------------------------------------------------------------
 
@@ -560,9 +575,17 @@ class Launch:
         if fault.errno == 13 and self.plan.get("fs") and os.access(program, os.X_OK):
             why = f"the policy {self.plan['policy']} does not let {program} be executed"
         sys.stderr.write(f"guard: {command[0]}: {why}\n")
-        code = 126
+        self.record_unexecuted(126)
+        return 126
+
+    def record_unexecuted(self, code: int) -> None:
+        """Put on record that the command could not be executed."""
         self.record("session-stop", "info", "observed", f"command could not be executed, exit {code}", {"exit": code})
-        return code
+
+    def record_refused(self, what: str, control: str) -> None:
+        """Put on record that nothing was started."""
+        self.record("start-refused", "medium", "denied", "a start was refused",
+                    {"control": control, "reason": withhold(what)}, control or "session")  # fmt: skip
 
     # Events -----------------------------------------------------------------------------------------
 
@@ -672,8 +695,7 @@ class Launch:
         try:
             if self.spool is None and not self.distrusted:
                 self._open_spool()
-            self.record("start-refused", "medium", "denied", "a start was refused",
-                         {"control": control, "reason": withhold(what)}, control or "session")  # fmt: skip
+            self.record_refused(what, control)
             if self.fault:
                 state.count_lost(self.options.state)
         except Exception as error:  # noqa: BLE001 - the answer is 125, whatever the record comes to

@@ -244,7 +244,7 @@ class Places:
         for path in own:
             if _kind(path):
                 _plant(self._own, path)
-        self.refused = {project: "denies" for project in projects if _covers(self._denied, project)}
+        self.refused = {project: "denies" for project in projects if covers(self._denied, project)}
         for pattern in protect:
             for path in expand(pattern, everywhere):
                 for target in self._protect(path):
@@ -361,24 +361,27 @@ class Places:
         made = tuple(path for path, access in self._grants if path.startswith("/dev/") and access & landlock.MAKE_REG)
         return (*(self._real(top) for top in self._tops), *made)
 
+    @property
+    def covers(self) -> "tuple[Denied, Denied]":
+        """The trees of what is denied and what is guard's own, for `covers`."""
+        return self._denied, self._own
+
     def denies(self, real: str) -> bool:
         """Whether a real path is denied, or guard's own, even within a place that may be written."""
-        return _covers(self._denied, real) or _covers(self._own, real)
+        return covers(self._denied, real) or covers(self._own, real)
 
     def _grant_devices(self, prefix: str, access: int, ruleset: "landlock.Ruleset") -> None:
         parent, _, start = prefix.rpartition("/")
         try:
-            names = os.listdir(parent)
+            fd = open_beneath(parent)
         except OSError:
             return
-        for name in names:
-            if name.startswith(start):
-                try:
-                    fd = os.open(f"{parent}/{name}", O_PATH | os.O_NOFOLLOW)
-                except OSError:
-                    continue
-                ruleset.allow_path(fd, access)
-                os.close(fd)
+        try:
+            ruleset.allow_entries(fd, access, start)
+        except OSError as error:
+            if error.filename == "landlock_add_rule":
+                raise
+        os.close(fd)
 
     def _open(self, path: str) -> "tuple[int, str]":
         """Open a granted place; returns the descriptor and the place's real path.
@@ -401,7 +404,7 @@ class Places:
             if error.errno == 40:
                 self.notes.append(f"{path} is reached through a symbolic link: not granted")
             return
-        if _covers(self._denied, real) or _covers(self._own, real):
+        if covers(self._denied, real) or covers(self._own, real):
             os.close(fd)
             return
         own = _subtree(self._own, real)
@@ -417,7 +420,7 @@ class Places:
             return
         if writes and denied:
             self.notes.append(f"{path}: nothing new can be made beside the denied places in it")
-        self._siblings(fd, denied or {}, own or {}, access, masked, ruleset)
+        self._siblings(fd, real, denied or {}, own or {}, access, masked, ruleset)
 
     def _any_exists(self, path: str, node: "Denied") -> bool:
         return any(
@@ -429,40 +432,43 @@ class Places:
     def _siblings(
         self,
         fd: int,
+        path: str,
         denied: "Denied",
         own: "Denied",
         access: int,
         masked: bool,
         ruleset: "landlock.Ruleset",
     ) -> None:
-        """Grant everything in a directory but the denied; `fd` is used up."""
+        """Grant everything in a directory, whose real path is `path`, but the denied; `fd` is used up."""
         if masked:
             # The list of names: with the denied places hidden, it shows nothing of what is in them.
             ruleset.allow_path(fd, access & landlock.READ_DIR, True)
+        apart = {**denied, **own}
         try:
-            listing = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=fd)
-        except OSError:
-            os.close(fd)
+            ruleset.allow_entries(fd, access, "", apart)
+        except OSError as error:
+            if error.filename == "landlock_add_rule":
+                raise
             return
-        openat, close, allow = os.open, os.close, ruleset.allow_path
-        with os.scandir(listing) as entries:
-            for entry in entries:
-                name = entry.name
-                below, kept = denied.get(name), own.get(name)
-                if entry.is_symlink() or (below and "" in below) or (kept and "" in kept):
-                    continue
-                try:
-                    inner = openat(name, O_PATH | os.O_NOFOLLOW, dir_fd=fd)
-                except OSError:
-                    continue
-                is_directory = entry.is_dir(follow_symlinks=False)
-                if (below or kept) and is_directory:
-                    self._siblings(inner, below or {}, kept or {}, access, masked, ruleset)
-                else:
-                    allow(inner, access, is_directory)
-                    close(inner)
-        close(listing)
-        close(fd)
+        finally:
+            os.close(fd)
+        for name in apart:
+            below, kept = denied.get(name), own.get(name)
+            if not name or (below and "" in below) or (kept and "" in kept):
+                continue
+            place = path.rstrip("/") + "/" + name
+            kind = _kind(place)
+            if kind in (0, _LINK):
+                continue
+            try:
+                inner = open_beneath(place)
+            except OSError:
+                continue
+            if kind == _DIRECTORY:
+                self._siblings(inner, place, below or {}, kept or {}, access, masked, ruleset)
+            else:
+                ruleset.allow_path(inner, access, False)
+                os.close(inner)
 
 
 def _plant(tree: "Denied", path: str) -> None:
@@ -472,7 +478,7 @@ def _plant(tree: "Denied", path: str) -> None:
     tree[""] = {}
 
 
-def _covers(tree: "Denied", path: str) -> bool:
+def covers(tree: "Denied", path: str) -> bool:
     """Whether the path or one above it is denied."""
     for part in path.split("/"):
         if part:

@@ -108,6 +108,7 @@ Plan = dict[str, Any]  # guard.policy.plan describes it
 Request = tuple[Any, ...]  # guard.policy.prepare takes it
 _UID, _ABI, _AUDIT = 4, 8, 12  # where a request holds the caller (his groups follow), Landlock's ABI, --audit
 _OWN_NAME = 13  # characters of a cached plan's name: a checksum and `.plan`
+_START_NAME = 16  # of a written start's (guard.confine.written): a sum
 SITE = "/etc/guard"
 ROOT_STATE = "/var/lib/guard"
 PLAN_MOST = 16 << 20  # bytes, checksum included; the largest seen has 20,000
@@ -164,7 +165,7 @@ def find_plan(request: "Request", state: str, config: str) -> "Plan":
     plan, content = _new_plan(request, state)
     # Made while Landlock did not answer as it does now (out of layers, out of memory): for this once.
     if state and not request[_AUDIT] and bool(plan["abi"]) == bool(request[_ABI]):
-        _keep(f"{state}/plans", name, content + crc32(content).to_bytes(4, "little"))
+        keep(f"{state}/plans", name, content + crc32(content).to_bytes(4, "little"))
     return plan
 
 
@@ -176,7 +177,7 @@ def _new_plan(request: "Request", state: str) -> "tuple[Plan, bytes]":
     plan = load_plan(made[:end])
     text = f"{plan['digest']}.toml"
     if state and not exists(f"{state}/policies/{text}"):
-        _keep(f"{state}/policies", text, made[end:])
+        keep(f"{state}/policies", text, made[end:])
     return plan, made[:end]
 
 
@@ -289,7 +290,7 @@ def _read_plan(path: str, owner: int) -> "Plan | None":
         os.close(fd)
 
 
-def _keep(shelf: str, name: str, content: bytes) -> None:
+def keep(shelf: str, name: str, content: bytes) -> None:
     """Keep a file of ours, whole or not at all; where that is not possible the next start tries again."""
     part = f"{shelf}/.{name}.{os.getpid()}"
     try:
@@ -310,21 +311,22 @@ def _keep(shelf: str, name: str, content: bytes) -> None:
 
 
 def forget_plans(state: str) -> None:
-    """Throw the user's cached plans away: something unconfined may have written there.
+    """Throw the user's cached plans and written starts away: something unconfined may have written there.
 
     Root's plans for a site, which have longer names, are nobody's cache and stay.
     """
-    try:
-        shelf = os.open(state + "/plans", os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-    except OSError:
-        return
-    for name in os.listdir(shelf):
-        if name.endswith(".plan") and len(name) == _OWN_NAME:
-            try:
-                os.unlink(name, dir_fd=shelf)
-            except OSError:
-                continue
-    os.close(shelf)
+    for kind, ending, length in (("/plans", ".plan", _OWN_NAME), ("/starts", "", _START_NAME)):
+        try:
+            shelf = os.open(state + kind, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        except OSError:
+            continue
+        for name in os.listdir(shelf):
+            if name.endswith(ending) and len(name) == length:
+                try:
+                    os.unlink(name, dir_fd=shelf)
+                except OSError:
+                    continue
+        os.close(shelf)
 
 
 def _make_plan(request: "Request") -> bytes:
@@ -366,16 +368,17 @@ class PrivateTmp:
 
     Attributes:
         path: the directory.
+        shelf: the directory of all the user's.
 
     Raises:
         OSError: it cannot be made.
     """
 
     def __init__(self, base: str, uid: int) -> None:
-        self._shelf = _find_shelf(real_path(base), uid)
+        self.shelf = _find_shelf(real_path(base), uid)
         while True:
             name = "".join(_ALPHABET[byte & 31] for byte in os.urandom(8))
-            self.path = f"{self._shelf}/{name}"
+            self.path = f"{self.shelf}/{name}"
             try:
                 os.mkdir(self.path, 0o700)
                 break
@@ -425,8 +428,8 @@ class PrivateTmp:
         environment: a daemon may have closed the descriptor it inherited.
         """
         free = []
-        for name in os.listdir(self._shelf):
-            path = f"{self._shelf}/{name}"
+        for name in os.listdir(self.shelf):
+            path = f"{self.shelf}/{name}"
             if path == self.path:
                 continue
             try:
@@ -446,7 +449,7 @@ class PrivateTmp:
                 if os.fork() == 0:
                     from guard.confine import sweep
 
-                    sweep.remove_dead(self._shelf, [name for name, _ in free], {fd for _, fd in free})
+                    sweep.remove_dead(self.shelf, [name for name, _ in free], {fd for _, fd in free})
             finally:
                 os._exit(0)
         os.waitpid(child, 0)
@@ -486,22 +489,26 @@ class Spool:
         state: the state directory, prepared.
         producer: as `run:SESSION`.
 
+    Attributes:
+        path, lost_path: the lines, and the count of those that could not be written.
+        seq: how many this producer has written.
+
     Raises:
         OSError: the file cannot be opened.
     """
 
     def __init__(self, state: str, producer: str) -> None:
-        self._path = f"{state}/{SPOOL}"
-        self._lost_path = f"{state}/events.lost"
+        self.path = f"{state}/{SPOOL}"
+        self.lost_path = f"{state}/events.lost"
         self._producer = producer
-        self._seq = 0
+        self.seq = 0
         self._fd = os.open(
-            self._path,
+            self.path,
             os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK,
             0o600,
         )
         if os.fstat(self._fd).st_size > SPOOL_LIMIT:
-            os.rename(self._path, self._path + ".1")
+            os.rename(self.path, self.path + ".1")
 
     def fileno(self) -> int:
         """The open file."""
@@ -513,6 +520,17 @@ class Spool:
         Raises:
             OSError: it was not stored whole (ENOSPC, EDQUOT, EROFS, …); no half line stays.
         """
+        line = self.line(record)
+        size = os.fstat(self._fd).st_size
+        written = os.write(self._fd, line)
+        if written != len(line):
+            if os.fstat(self._fd).st_size == size + written:  # nobody has written behind it meanwhile
+                os.ftruncate(self._fd, size)
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), self.path)
+        self.seq += 1
+
+    def line(self, record: "dict[str, object]") -> bytes:
+        """An event's line, as the next that is written."""
         now = time.time_ns()
         whole = {
             "schema": 1,
@@ -522,30 +540,23 @@ class Spool:
             "host": os.uname().nodename,
             "boot": _boot_id(),
             "producer": self._producer,
-            "seq": self._seq + 1,
+            "seq": self.seq + 1,
             "origin": "user",
             **record,
         }
-        line = to_json(whole).encode("utf-8", "replace") + b"\n"
-        size = os.fstat(self._fd).st_size
-        written = os.write(self._fd, line)
-        if written != len(line):
-            if os.fstat(self._fd).st_size == size + written:  # nobody has written behind it meanwhile
-                os.ftruncate(self._fd, size)
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), self._path)
-        self._seq += 1
+        return to_json(whole).encode("utf-8", "replace") + b"\n"
 
     def lost(self) -> int:
         """How many events could not be written before, as `count_lost` kept it."""
         try:
-            return os.stat(self._lost_path).st_size
+            return os.stat(self.lost_path).st_size
         except OSError:
             return 0
 
     def told_lost(self, told: int) -> None:
         """Take off the count what an event has told."""
         try:
-            os.truncate(self._lost_path, max(0, self.lost() - told))
+            os.truncate(self.lost_path, max(0, self.lost() - told))
         except OSError:
             return  # told once more, rather than never
 

@@ -273,6 +273,17 @@ def _supervise(
     os.setpgid(0, 0)
     os.chdir("/")  # or no file system that the command left could be unmounted
     _let_go(inherited, 3)
+    return serve(supervisor, command, left, waiter)
+
+
+def serve(supervisor: "Supervisor", command: int, left: "_socket.socket", waiter: "_socket.socket") -> int:
+    """Be S: take the listener from A, let it start, and answer until nobody is left; returns an exit code.
+
+    Args:
+        supervisor: answers.
+        command: A, our child.
+        left: the channel to A. waiter: the channel to W, our parent.
+    """
     kernel.drop_capabilities()
     kernel.prctl(kernel.PR_SET_DUMPABLE, 0)  # nobody reads what we copied, not even in a core
     listener = _receive_listener(left)

@@ -7,7 +7,11 @@ neither; what a policy denies inside a grant is arranged by `guard.confine.place
 import posix as os
 import sys
 
-from guard.kernel import NUMBERS, failure, libc_syscall, syscall
+from guard.kernel import NUMBERS, O_PATH, failure, libc_syscall, syscall
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Container
 
 # linux/landlock.h, file system rights.
 EXECUTE, WRITE_FILE, READ_FILE, READ_DIR = 1 << 0, 1 << 1, 1 << 2, 1 << 3
@@ -89,6 +93,33 @@ class Ruleset:
             # A home can have thousands of entries: straight to the call.
             if libc_syscall(_ADD_RULE, self._fd, _RULE_PATH_BENEATH, rule, 0) < 0:
                 raise failure("landlock_add_rule")
+
+    def allow_entries(self, fd: int, access: int, prefix: str = "", left_out: "Container[str]" = ()) -> None:
+        """Grant rights on and beneath what lies in an open directory, as it is now; links are left out.
+
+        Args:
+            fd: the directory, O_PATH is enough.
+            access: rights, as for `allow_path`.
+            prefix: how the names begin.
+            left_out: names of entries that get nothing.
+
+        Raises:
+            OSError: the directory cannot be read, and nothing was granted.
+        """
+        listing = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=fd)
+        openat, close, allow = os.open, os.close, self.allow_path
+        with os.scandir(listing) as entries:
+            for entry in entries:
+                name = entry.name
+                if name in left_out or not name.startswith(prefix) or entry.is_symlink():
+                    continue
+                try:
+                    inner = openat(name, O_PATH | os.O_NOFOLLOW, dir_fd=fd)
+                except OSError:
+                    continue
+                allow(inner, access, entry.is_dir(follow_symlinks=False))
+                close(inner)
+        close(listing)
 
     def allow_port(self, port: int, access: int) -> None:
         """Grant BIND_TCP or CONNECT_TCP on one port, whatever the address."""

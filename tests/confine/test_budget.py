@@ -6,7 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.conftest import GUARD, Account
+from tests.conftest import LAUNCHER, Account
 
 STANDARD_MOST = 12
 OWN_MOST = 8
@@ -24,7 +24,7 @@ def _loaded_at_exec(account: Account, project: Path) -> set[str]:
     # Without a supervisor: with one, guard stays beside the command and loads what it decides by.
     alone = 'schema = 1\nname = "alone"\nextends = "login-node"\n[supervisor]\nuse = "never"\n'
     policy = account.write(project / "alone.toml", alone)
-    entry = Path(GUARD).read_text()
+    entry = Path(LAUNCHER).read_text()
     first, rest = entry.split("\n", 1)
     program = account.write(project / "entry.py", PROBE + rest)
     interpreter = first.removeprefix("#!").split()[0]

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import GUARD, ROOT_HERE, Account, _Accounts
+from tests.conftest import LAUNCHER, ROOT_HERE, Account, _Accounts
 from tests.system.stage import NO_MASK, PYTHON, UNDONE, Stage, guarded
 
 
@@ -662,14 +662,14 @@ def test_the_state_is_closed_also_when_the_policy_grants_its_parent(stage: Stage
 @pytest.mark.nested
 def test_guard_s_own_code_cannot_be_changed_where_it_lies_in_the_project(stage: Stage) -> None:
     """What it loads at the next start would run outside."""
-    venv = Path(GUARD).resolve().parent.parent
+    venv = Path(LAUNCHER).resolve().parent.parent
     (package,) = venv.glob("lib/python*/site-packages/guard")
     copy = stage.project / "env" / package.relative_to(venv)
     shutil.copytree(package, copy)
     for other in package.parent.iterdir():
         if other != package:
             (copy.parent / other.name).symlink_to(other)
-    entry = stage.account.write(stage.project / "env/bin/guard", Path(GUARD).read_text().replace(
+    entry = stage.account.write(stage.project / "env/bin/guard", Path(LAUNCHER).read_text().replace(
         str(package.parent), str(copy.parent)), 0o755)  # fmt: skip
     if ROOT_HERE:
         for path in (stage.project / "env").rglob("*"):

@@ -427,7 +427,7 @@ def test_a_command_in_the_background_stops_when_it_reads_and_goes_on_in_front(ac
         terminal.type("sleep 0.5; jobs\n")
         terminal.expect("Stopped")
         terminal.type("fg\n")
-        terminal.expect("guard run")
+        terminal.expect(" run --policy")
         terminal.type("hello\n")
         terminal.expect("got hello")
         terminal.type(_guarded("bash -c 'echo re\"\"ady; sleep 1; echo fin\"\"ished'"))

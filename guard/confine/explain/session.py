@@ -210,19 +210,19 @@ class _Toward(places.Places):
     def _siblings(
         self,
         fd: int,
+        path: str,
         denied: places.Denied,
         own: places.Denied,
         access: int,
         masked: bool,
         ruleset: landlock.Ruleset,
     ) -> None:
-        at = os.readlink(f"/proc/self/fd/{fd}")
         try:
             if masked:
                 ruleset.allow_path(fd, access & landlock.READ_DIR, True)
-            if self._target == at or not places.is_below(self._target, at):
+            if self._target == path or not places.is_below(self._target, path):
                 return
-            name = self._target[len(at.rstrip("/")) + 1 :].partition("/")[0]
+            name = self._target[len(path.rstrip("/")) + 1 :].partition("/")[0]
             below, kept = denied.get(name), own.get(name)
             if (below and "" in below) or (kept and "" in kept):
                 return
@@ -234,7 +234,7 @@ class _Toward(places.Places):
             os.close(fd)
         kind = os.fstat(inner).st_mode & 0o170000
         if (below or kept) and kind == 0o040000:
-            self._siblings(inner, below or {}, kept or {}, access, masked, ruleset)
+            self._siblings(inner, f"{path.rstrip('/')}/{name}", below or {}, kept or {}, access, masked, ruleset)
             return
         if kind != 0o120000:
             ruleset.allow_path(inner, access, kind == 0o040000)

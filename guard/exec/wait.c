@@ -1,0 +1,314 @@
+/* What stands beside a session: the supervisor S (Python, guard/confine/beside.py) as parent of the command A, and W,
+ * which the shell knows and which ends as the command does. Who does what, and why, is in guard/confine/supervise.py.
+ * And the sweep: what dead sessions left is removed by a process of its own. */
+#include "guard-exec.h"
+
+static sigset_t every, former;
+static bool ignored; /* SIGCHLD, by who started us */
+
+/* The command: confined, and executed once S says that it listens. */
+static _Noreturn void become(int (*confine)(void), int channel)
+{
+	char word[1] = "l", room[CMSG_SPACE(sizeof(int))] = {0};
+	struct iovec part = {word, 1};
+	struct msghdr message = {.msg_iov = &part, .msg_iovlen = 1, .msg_control = room, .msg_controllen = sizeof room};
+	int listener = confine();
+	struct cmsghdr *rights = CMSG_FIRSTHDR(&message);
+	rights->cmsg_level = SOL_SOCKET;
+	rights->cmsg_type = SCM_RIGHTS;
+	rights->cmsg_len = CMSG_LEN(sizeof listener);
+	memcpy(CMSG_DATA(rights), &listener, sizeof listener);
+	if (sendmsg(channel, &message, 0) != 1)
+		_exit(125);
+	close(listener); /* a copy kept here would make a call hang for ever once S is gone */
+	prctl(PR_SET_PDEATHSIG, SIGKILL);
+	if (recv(channel, word, 1, 0) != 1)
+		_exit(125);
+	close(channel);
+	if (ignored)
+		signal(SIGCHLD, SIG_IGN);
+	sigprocmask(SIG_SETMASK, &former, NULL);
+	_exit(execute());
+}
+
+/* Give a process another's place: nothing of the command's own stays open here. */
+static void let_go(int standard)
+{
+	int null = open("/dev/null", O_RDWR | O_CLOEXEC);
+	for (int fd = 0; fd < standard; fd++)
+		dup2(null, fd);
+	close(null);
+}
+
+static _Noreturn void keep(const struct step *supervisor, int (*confine)(void), int waiter)
+{
+	int channel[2], at = 0, errors = dup(2);
+	static char numbers[10][24];
+	static char *argv[64], *nothing[] = {NULL};
+	prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0);
+	if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, channel))
+		fall("socketpair");
+	pid_t command = fork();
+	if (command < 0)
+		fall("fork");
+	if (command == 0) {
+		close(waiter);
+		close(channel[0]);
+		close(errors);
+		become(confine, channel[1]);
+	}
+	close(channel[1]);
+	setpgid(0, 0);
+	const int kept[] = {session.start, waiter, channel[0], session.ruleset, errors};
+	for (int i = 0; i < 5; i++)
+		fcntl(kept[i], F_SETFD, 0);
+	for (; at < supervisor->fields && at < 50; at++)
+		argv[at] = (char *)text(supervisor, at);
+	const struct step *blob = only('V', 1);
+	const long told[] = {session.start, (long)offset_of(&blob->field[0]), blob->field[0].length, waiter, channel[0],
+	                     session.ruleset, errors, command, session.root, count_words()};
+	for (int i = 0; i < 10; i++) {
+		snprintf(numbers[i], sizeof numbers[i], "%ld", told[i]);
+		argv[at++] = numbers[i];
+	}
+	argv[at++] = session.id;
+	argv[at++] = session.tmp;
+	argv[at++] = (char *)session.exe;
+	let_go(2);
+	if (chdir("/") == 0) /* or no file system that the command left could be unmounted */
+		execve(argv[0], argv, nothing);
+	dprintf(2, "guard: not started: the supervisor: %s: %s\n", argv[0], strerror(errno));
+	_exit(125); /* A sees its channel end, and does not start */
+}
+
+static bool is_stopped(pid_t pid)
+{
+	char path[40], line[256] = "";
+	snprintf(path, sizeof path, "/proc/%d/stat", pid);
+	int fd = open(path, O_RDONLY | O_CLOEXEC);
+	ssize_t length = fd < 0 ? -1 : read(fd, line, sizeof line - 1);
+	if (fd >= 0)
+		close(fd);
+	const char *name_end = length < 0 ? NULL : strrchr(line, ')');
+	return name_end && name_end[1] && name_end[2] == 'T';
+}
+
+/* The supervisor is gone: what it leaves is left to us, and then theirs. */
+static int end_all(void)
+{
+	static const char lost[] = "guard: the supervisor is gone: this session could start nothing more and was ended\n";
+	char path[64], pids[4096];
+	if (write(2, lost, sizeof lost - 1) < 0)
+		errno = 0; /* whether or not anybody reads it */
+	snprintf(path, sizeof path, "/proc/self/task/%d/children", getpid());
+	do {
+		int fd = open(path, O_RDONLY | O_CLOEXEC);
+		ssize_t length = fd < 0 ? 0 : read(fd, pids, sizeof pids - 1);
+		close(fd);
+		pids[length < 0 ? 0 : length] = 0;
+		for (char *next = pids, *end; strtol(next, &end, 10) > 0 && *end == ' '; next = end)
+			kill((pid_t)strtol(next, NULL, 10), SIGKILL); /* one cut short has no blank after it */
+	} while (waitpid(-1, NULL, 0) > 0);
+	return 125;
+}
+
+static int end_as(int status)
+{
+	if (!WIFSIGNALED(status))
+		return WEXITSTATUS(status);
+	struct rlimit none = {0, 0};
+	sigset_t one;
+	int number = WTERMSIG(status);
+	getrlimit(RLIMIT_CORE, &none);
+	none.rlim_cur = 0;
+	setrlimit(RLIMIT_CORE, &none);
+	signal(number, SIG_DFL);
+	sigemptyset(&one);
+	sigaddset(&one, number);
+	sigprocmask(SIG_UNBLOCK, &one, NULL);
+	kill(getpid(), number);
+	return 128 + number;
+}
+
+/* The word that S has said, its number, and the descriptor that came with it; false where that was all. */
+static bool hear(int channel, char *word, int *value, int *handle)
+{
+	char room[CMSG_SPACE(sizeof(int))] = {0}, said[64];
+	struct iovec part = {said, sizeof said - 1};
+	struct msghdr message = {.msg_iov = &part, .msg_iovlen = 1, .msg_control = room, .msg_controllen = sizeof room};
+	ssize_t length = recvmsg(channel, &message, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
+	if (length <= 0)
+		return false;
+	said[length] = 0;
+	struct cmsghdr *rights = CMSG_FIRSTHDR(&message);
+	if (rights && rights->cmsg_type == SCM_RIGHTS)
+		memcpy(handle, CMSG_DATA(rights), sizeof *handle);
+	return sscanf(said, "%15s %d", word, value) == 2;
+}
+
+static int wait_for(pid_t keeper, int channel)
+{
+	const struct timespec settled = {0, 100000000}; /* in which S has long told a stop of the command's */
+	bool held[65] = {false}, to_resume = false;
+	pid_t command = 0;
+	int handle = -1;
+	for (;;) {
+		siginfo_t told;
+		int signal_number = to_resume ? sigtimedwait(&every, &told, &settled) : sigwaitinfo(&every, &told);
+		if (signal_number < 0) {
+			if (to_resume && errno == EAGAIN) {
+				to_resume = false;
+				if (is_stopped(command))
+					syscall(SYS_pidfd_send_signal, handle, SIGCONT, NULL, 0);
+			}
+			continue;
+		}
+		/* Sent by the kernel these come from the terminal, and the command gets its own; by a process, for us. */
+		static const int typed[] = {SIGINT, SIGQUIT, SIGTSTP, SIGTTIN, SIGTTOU, SIGHUP, SIGWINCH};
+		bool from_terminal = told.si_code != SI_USER && told.si_code != SI_QUEUE && told.si_code != SI_TKILL;
+		bool is_typed = false;
+		for (size_t i = 0; i < sizeof typed / sizeof *typed; i++)
+			is_typed |= typed[i] == signal_number;
+		if (signal_number == SIGCHLD) {
+			char word[16];
+			int value, status = 0;
+			pid_t gone = waitpid(keeper, &status, WNOHANG);
+			while (hear(channel, word, &value, &handle)) {
+				if (!strcmp(word, "ended"))
+					return end_as(value);
+				if (!strcmp(word, "stopped"))
+					to_resume = false;
+				else
+					command = value;
+			}
+			if (gone)
+				return gone == keeper && !command && WIFEXITED(status) ? WEXITSTATUS(status) : end_all();
+		} else if (told.si_pid == keeper) {
+			to_resume = false; /* SIGCONT: the command goes on */
+		} else if (signal_number == SIGCONT) {
+			/* One for the whole group (`fg`) has reached the command too, and it may have stopped again since, of
+			 * which we shall be told. One for us alone leaves it stopped, and nothing is told. */
+			to_resume = command && is_stopped(command);
+		} else if (!(is_typed && from_terminal)) {
+			held[signal_number] = true;
+		}
+		for (int number = 1; command && number < 65; number++) {
+			if (held[number])
+				syscall(SYS_pidfd_send_signal, handle, number, NULL, 0);
+			held[number] = false;
+		}
+	}
+}
+
+/* Start the command with a supervisor beside it, and end as it ends. */
+int supervise(const struct step *supervisor, int (*confine)(void))
+{
+	struct sigaction plain = {.sa_handler = SIG_DFL}, before;
+	int channel[2];
+	sigaction(SIGCHLD, &plain, &before); /* ignored, it would take the ends of children away */
+	ignored = before.sa_handler == SIG_IGN;
+	sigfillset(&every);
+	sigprocmask(SIG_BLOCK, &every, &former);
+	prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0);
+	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, channel))
+		fall("socketpair");
+	pid_t keeper = fork();
+	if (keeper < 0)
+		fall("fork");
+	if (keeper == 0) {
+		close(channel[0]);
+		keep(supervisor, confine, channel[1]);
+	}
+	close(channel[1]);
+	let_go(2); /* stderr is for the one thing we may have to say */
+	const int ours[] = {channel[0], session.lock}, first = ours[0] < ours[1] ? ours[0] : ours[1];
+	const int second = ours[0] < ours[1] ? ours[1] : ours[0];
+	if (first > 3)
+		syscall(SYS_close_range, 3, first - 1, 0);
+	if (second > first + 1)
+		syscall(SYS_close_range, first + 1, second - 1, 0);
+	syscall(SYS_close_range, second + 1, ~0U, 0);
+	return wait_for(keeper, channel[0]);
+}
+
+/* The sweep -------------------------------------------------------------------------------------------------- */
+
+static void remove_all(int parent, const char *name)
+{
+	int fd = openat(parent, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	DIR *entries = fd < 0 ? NULL : fdopendir(fd);
+	for (struct dirent *entry; entries && (entry = readdir(entries));)
+		if (strcmp(entry->d_name, ".") && strcmp(entry->d_name, "..") && unlinkat(fd, entry->d_name, 0))
+			remove_all(fd, entry->d_name);
+	if (entries)
+		closedir(entries);
+	unlinkat(parent, name, AT_REMOVEDIR);
+}
+
+/* Whether a process of ours names a session's directory in its environment: it may have closed the lock. */
+static bool is_named(const char *directory)
+{
+	DIR *processes = opendir("/proc");
+	static char block[1 << 21];
+	bool found = false;
+	if (!processes)
+		return true;
+	for (struct dirent *entry; !found && (entry = readdir(processes));) {
+		char path[300];
+		if (entry->d_name[0] < '0' || entry->d_name[0] > '9')
+			continue;
+		snprintf(path, sizeof path, "/proc/%s/environ", entry->d_name);
+		int fd = open(path, O_RDONLY | O_CLOEXEC);
+		ssize_t size = 0, more;
+		while (fd >= 0 && size < (ssize_t)sizeof block && (more = read(fd, block + size, sizeof block - (size_t)size)) > 0)
+			size += more;
+		if (fd >= 0)
+			close(fd);
+		found = memmem(block, (size_t)size, directory, strlen(directory)) != NULL;
+	}
+	closedir(processes);
+	return found;
+}
+
+/* Remove the directories of sessions of which nothing is left: their lock is free, and nobody names them. */
+void sweep(const char *shelf)
+{
+	char path[PATH_MAX];
+	DIR *sessions = *shelf ? opendir(shelf) : NULL;
+	pid_t child = -1;
+	for (struct dirent *entry; sessions && (entry = readdir(sessions));) {
+		if (entry->d_name[0] == '.' || snprintf(path, sizeof path, "%s/%s", shelf, entry->d_name) >= PATH_MAX || !strcmp(path, session.tmp))
+			continue;
+		int fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+		if (fd >= 0 && !flock(fd, LOCK_EX | LOCK_NB)) {
+			if (child < 0) { /* the first: from here on in a process that nobody waits for, and that holds nothing */
+				child = fork();
+				if (child > 0) {
+					close(fd);
+					break;
+				}
+				if (child < 0) {
+					close(fd);
+					break;
+				}
+				if (fork())
+					_exit(0);
+				setsid();
+				let_go(3);
+				syscall(SYS_close_range, 3, fd - 1, 0);
+				syscall(SYS_close_range, fd + 1, ~0U, 0);
+				sessions = opendir(shelf);
+			}
+			if (!is_named(path))
+				remove_all(AT_FDCWD, path);
+		}
+		if (fd >= 0)
+			close(fd);
+	}
+	if (child == 0)
+		_exit(0);
+	if (child > 0)
+		waitpid(child, NULL, 0);
+	if (sessions)
+		closedir(sessions);
+}
