@@ -16,8 +16,9 @@ number of its fields, and the fields, each with its length in 4 bytes before and
     t shelf                                   a temporary directory is made in here
     u flags                                   namespaces that are entered
     m source target type flags data           a mount; `@` before a path that is opened with no link followed
+    o path                                    what a mount shows is opened, for a rule: another may cover it later
     c size fs net scoped                      the Landlock ruleset
-    r path access | s path access prefix name…    rights on a place, or on all in it but some names
+    r path access | s path access prefix name…   rights on a place ({tmp}, {0}: the first `o`), or on what is in it
     p port access
     w text                                    said on stderr
     e, f, x  text hole text…                  event lines: the start, a refusal after it, no execution
@@ -106,10 +107,16 @@ class _Witness:
     Args:
         note: takes a question: (kind, about, answer).
         spoil: takes the reason why this start cannot be written down.
+        opened: takes the path and the descriptor of what was opened to be named by it alone (O_PATH).
     """
 
-    def __init__(self, note: "Callable[[str, str, str | bytes], None]", spoil: "Callable[[str], None]") -> None:
-        self._note, self._spoil = note, spoil
+    def __init__(
+        self,
+        note: "Callable[[str, str, str | bytes], None]",
+        spoil: "Callable[[str], None]",
+        opened: "Callable[[str, int], None]",
+    ) -> None:
+        self._note, self._spoil, self._opened = note, spoil, opened
 
     def __getattr__(self, name: str) -> "Any":  # noqa: ANN401 - whatever posix has
         if name not in _PLAIN and not name.isupper() and not name.startswith("W"):
@@ -149,6 +156,7 @@ class _Witness:
         if kind == "p":
             real = os.readlink(f"/proc/self/fd/{fd}")
             self._note(kind, path, f"{status.st_mode:o} {status.st_uid} {real}")
+            self._opened(path, fd)
         elif status.st_mode & 0o170000 != 0o100000:
             self._note(kind, path, "no file")
         else:
@@ -250,6 +258,9 @@ class Writer:
         self._questions: dict[tuple[str, str], str | bytes] = {}
         self._taken = Steps()  # steps with an effect, in order
         self._is_masked = False
+        self._mounted: list[str] = []  # where the session's own mounts are
+        self._held: dict[int, tuple[int, int, int]] = {}  # descriptor to number, device, inode of an `o` step
+        self._opened_count = 0
         self._has_ruleset = False
         fd = launch.options.write_start
         try:
@@ -274,6 +285,8 @@ class Writer:
 
     def _note(self, kind: str, about: str, answer: "str | bytes") -> None:
         tmp = self._launch.tmp
+        if any(places.is_below(path, top) for top in self._mounted for path in (about, str(answer).rpartition(" ")[2])):
+            return  # by our own mounts, and so the next time
         if self._is_masked and kind in "lsp" and isinstance(answer, str) and not answer.startswith("-"):
             # In a user namespace root's files are nobody's; guard-exec asks before it enters one.
             mode, _, rest = answer.partition(" ")
@@ -287,7 +300,7 @@ class Writer:
 
     def _stand_in(self) -> None:
         """Put witnesses where the launcher's modules look for the system."""
-        writer, witness = self, _Witness(self._note, self.spoil)
+        writer, witness = self, _Witness(self._note, self.spoil, self._hold)
 
         class Ruleset(landlock.Ruleset):
             _is_listing = False
@@ -321,6 +334,8 @@ class Writer:
             fields = (writer._opened(source), writer._opened(target), kind or b"", flags, data or b"")
             kernel_mount(source, target, kind, flags, data)
             writer._step("m", *fields)
+            if fields[1].startswith(b"@") and kind:
+                writer._mounted.append(kernel.decode(fields[1][1:]))
 
         def syscall(name: str, *args: "int | bytes | None") -> int:
             result = kernel_syscall(name, *args)
@@ -359,9 +374,25 @@ class Writer:
         tmp = self._launch.tmp
         if tmp and real == tmp.path:
             return "{tmp}"
+        number, *inode = self._held.get(fd, (-1, 0, 0))
+        status = os.fstat(fd)
+        if inode == [status.st_dev, status.st_ino]:
+            return f"{{{number}}}"
+        shown = os.stat(real)
+        if (shown.st_dev, shown.st_ino) != (status.st_dev, status.st_ino):
+            self.spoil(f"a grant of {real}, which is covered")
         if not real.startswith("/") or real.endswith(" (deleted)"):
             self.spoil(f"a grant of {real}")
         return real
+
+    def _hold(self, path: str, fd: int) -> None:
+        """What one of the session's own mounts shows is held open from here on, under a number."""
+        self._held.pop(fd, None)
+        if path in self._mounted:
+            status = os.fstat(fd)
+            self._held[fd] = self._opened_count, status.st_dev, status.st_ino
+            self._opened_count += 1
+            self._step("o", path)
 
     def _opened(self, name: "bytes | None") -> bytes:
         """How a mount's source or target is written: the place that it was opened at."""

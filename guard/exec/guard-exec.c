@@ -91,6 +91,11 @@ size_t offset_of(const struct field *field)
 	return (size_t)((unsigned char *)field->text - bytes);
 }
 
+const struct step *step_after(const struct step *step)
+{
+	return step + 1 < steps + count ? step + 1 : NULL;
+}
+
 const struct step *next_step(const struct step *after, char letter)
 {
 	for (const struct step *step = after ? after + 1 : steps; step < steps + count; step++)

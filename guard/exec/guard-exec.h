@@ -61,6 +61,7 @@ extern struct session session;
 extern bool committed;
 
 _Noreturn void fall(const char *why);
+const struct step *step_after(const struct step *step);
 const struct step *next_step(const struct step *after, char letter);
 const struct step *only(char letter, int fields);
 const char *text(const struct step *step, int i);

@@ -288,6 +288,22 @@ static void make_mount(const struct step *step)
 			close(fd[i]);
 }
 
+static int shown[16]; /* what `o` steps opened */
+
+static void make_mounts(void)
+{
+	size_t held = 0;
+	for (const struct step *step = next_step(NULL, 'u'); (step = step_after(step));) {
+		if (step->letter == 'm')
+			make_mount(step);
+		if (step->letter != 'o')
+			continue;
+		if (held == sizeof shown / sizeof *shown || (shown[held] = open(text(step, 0), O_PATH | O_CLOEXEC)) < 0)
+			fall(text(step, 0));
+		held++;
+	}
+}
+
 static void allow(int fd, bool is_directory, uint64_t access)
 {
 	struct {
@@ -335,7 +351,15 @@ static void make_ruleset(void)
 		fall("landlock_create_ruleset");
 	for (step = NULL; (step = next_step(step, 'r'));) {
 		const char *path = text(step, 0);
+		struct stat about;
 		bool is_directory;
+		if (path[0] == '{' && isdigit((unsigned char)path[1])) {
+			size_t which = (size_t)atoi(path + 1);
+			if (which >= sizeof shown / sizeof *shown || !shown[which] || fstat(shown[which], &about))
+				fall("the written start grants what it did not open");
+			allow(shown[which], S_ISDIR(about.st_mode), number(step, 1) & handled);
+			continue;
+		}
 		int fd = open_beneath(!strcmp(path, "{tmp}") ? session.tmp : path, &is_directory);
 		allow(fd, is_directory, number(step, 1) & handled);
 		close(fd);
@@ -489,8 +513,7 @@ int start(void)
 		fall("no_new_privs");
 	if ((step = next_step(NULL, 'u'))) {
 		enter_namespaces(number(step, 0));
-		for (step = NULL; (step = next_step(step, 'm'));)
-			make_mount(step);
+		make_mounts();
 		hold();
 		if (chdir(session.cwd))
 			fall(session.cwd);
