@@ -17,8 +17,9 @@ from dataclasses import replace
 
 from guard.errors import MonitorError
 from guard.monitor import cgroup, interpreters, objects, procfs, reach, wire
-from guard.monitor.facts import AnyFact, Coverage, Loss, Mode
-from guard.monitor.libbpf import Btf, Iterate, Library, Link, Map, Object, Program, Ring
+from guard.monitor.facts import AnyFact, CodeBy, Coverage, Exec, Loss, Mode, Program
+from guard.monitor.libbpf import Btf, Iterate, Library, Link, Map, Object, Ring
+from guard.monitor.libbpf import Program as Loaded
 from guard.monitor.look import Looker
 from guard.monitor.source import Label, Settings, Stats, Status
 
@@ -32,6 +33,7 @@ _F_EXECED = 16
 _BIND_ACTS = {"deny": 1, "rewrite": 2}
 _SO_NETNS_COOKIE = 71
 _MARKS = 32768
+_SCRIPTED = Program.PYTHON | Program.INTERPRETER
 _QUIET = 2.0
 """Seconds without a tree before what costs others is detached: sessions follow each other."""
 _INTERVAL = 0.2
@@ -104,7 +106,7 @@ class CoreSource:
     def _load(self) -> dict[str, str]:
         btf = Btf(self._library)
         skipped: dict[str, str] = {}
-        self._loaded: list[Program] = []
+        self._loaded: list[Loaded] = []
         sections = {program.section for program in self._object.programs if not program.wants(btf)}
         for program in self._object.programs:
             why = program.wants(btf) or objects.superseded(program.section, sections)
@@ -136,17 +138,17 @@ class CoreSource:
                 self._attach(program)
         return skipped
 
-    def _attach(self, program: Program) -> None:
+    def _attach(self, program: Loaded) -> None:
         link = self._object.attach(program, self._cgroup)
         self._links[program.name] = link
         if self._pins and (program.section in objects.ALWAYS or self._enforces(program)):
             link.pin(f"{self._pins}/{program.name}")
 
-    def _enforces(self, program: Program) -> bool:
+    def _enforces(self, program: Loaded) -> bool:
         rule = objects.RULE_OF.get(objects.target(program.section), "")
         return rule in self._settings.enforce
 
-    def _on_demand(self) -> Iterator[Program]:
+    def _on_demand(self) -> Iterator[Loaded]:
         for program in self._loaded:
             if program.section not in (*objects.ALWAYS, *objects.BIND, objects.LISTING):
                 yield program
@@ -235,6 +237,8 @@ class CoreSource:
     def _take(self, record: bytes) -> None:
         try:
             fact = self._decoder.fact(record)
+            if isinstance(fact, Exec) and fact.who.root:
+                self._follow_link(fact)
             if isinstance(fact, Mode):
                 looked = self._looked(fact, wire.unsure(record))
                 if looked is None:
@@ -253,6 +257,19 @@ class CoreSource:
         if unsure:
             return replace(fact, mode=mode) if mode >= 0 and mode & _OTHERS_WRITE else None
         return replace(fact, mode=fact.mode | (mode & ~0o7777)) if mode >= 0 else fact
+
+    def _follow_link(self, fact: Exec) -> None:
+        """Tell the kernel what a script's link leads to: it knows files by the name they have.
+
+        A shell's script is known without (any file that it opens beside its own is code).
+        """
+        if fact.code_by is not CodeBy.FILE or fact.program & Program.SHELL or not fact.program & _SCRIPTED:
+            return
+        script = next((word for word in fact.argv[1:] if word and not word.startswith(b"-")), b"")
+        name = self._looker.behind(fact.who.pid, script) if script else b""
+        if name and name != os.path.basename(script):
+            alias = fact.who.start.to_bytes(8, "little") + name[: _NAME_ROOM - 1].ljust(_NAME_ROOM, b"\0")
+            self._map("aliases").set(fact.who.pid.to_bytes(4, "little"), alias)
 
     def _count_losses(self) -> None:
         counters = self._map("counters")

@@ -10,6 +10,7 @@ import os
 import queue
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 
 DEADLINE = 0.05
@@ -19,14 +20,13 @@ _RETRY = 0.005
 
 @dataclass
 class _Question:
-    path: bytes
-    wanted: int
+    ask: Callable[[], object]
     done: threading.Event
-    mode: int = -1
+    answer: object = None
 
 
 class Looker:
-    """One thread that calls lstat."""
+    """One thread that looks."""
 
     def __init__(self) -> None:
         self._questions: queue.SimpleQueue[_Question | None] = queue.SimpleQueue()
@@ -43,16 +43,24 @@ class Looker:
         Returns:
             the mode, -1: not there, not known, or no answer in time.
         """
+        answer = self._ask(lambda: _mode(path, wanted))
+        return answer if isinstance(answer, int) else -1
+
+    def behind(self, pid: int, path: bytes) -> bytes:
+        """The name of the file that a path of a process leads to, links followed; b"": no answer in time."""
+        answer = self._ask(lambda: _behind(pid, path))
+        return answer if isinstance(answer, bytes) else b""
+
+    def _ask(self, ask: Callable[[], object]) -> object:
         if self._busy is not None and not self._busy.done.is_set():
-            return -1
+            return None
         if self._thread is None:
             self._thread = threading.Thread(target=self._run, daemon=True, name="look")
             self._thread.start()
-        question = _Question(path, wanted, threading.Event())
-        self._busy = question
-        self._questions.put(question)
-        question.done.wait(DEADLINE)
-        return question.mode
+        self._busy = _Question(ask, threading.Event())
+        self._questions.put(self._busy)
+        self._busy.done.wait(DEADLINE)
+        return self._busy.answer
 
     def close(self) -> None:
         """End the thread, unless it is stuck: then it ends with the process."""
@@ -60,15 +68,25 @@ class Looker:
 
     def _run(self) -> None:
         while (question := self._questions.get()) is not None:
-            end = time.monotonic() + DEADLINE
-            while True:
-                try:
-                    question.mode = os.lstat(question.path).st_mode
-                except (OSError, ValueError):
-                    question.mode = -1
-                if not question.wanted or (question.mode >= 0 and question.mode & question.wanted):
-                    break
-                if time.monotonic() > end:
-                    break
-                time.sleep(_RETRY)
+            question.answer = question.ask()
             question.done.set()
+
+
+def _mode(path: bytes, wanted: int) -> int:
+    end = time.monotonic() + DEADLINE
+    while True:
+        try:
+            mode = os.lstat(path).st_mode
+        except (OSError, ValueError):
+            mode = -1
+        if not wanted or (mode >= 0 and mode & wanted) or time.monotonic() > end:
+            return mode
+        time.sleep(_RETRY)
+
+
+def _behind(pid: int, path: bytes) -> bytes:
+    try:
+        base = os.readlink(f"/proc/{pid}/cwd".encode())
+        return os.path.basename(os.path.realpath(os.path.join(base, path)))
+    except (OSError, ValueError):
+        return b""

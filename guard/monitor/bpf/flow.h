@@ -170,6 +170,13 @@ static __always_inline u32 sink(struct proc *p, struct file *f, u32 type, s32 fd
         u64 *a = (u64 *)name, *b = (u64 *)p->script;
         if (name[0] && a[0] == b[0] && a[1] == b[1] && a[2] == b[2] && a[3] == b[3])
             return HOW_SCRIPT;
+        u32 pid = bpf_get_current_pid_tgid() >> 32;
+        struct alias *other = bpf_map_lookup_elem(&aliases, &pid);
+        if (other && other->start == p->start) {
+            b = (u64 *)other->name;
+            if (name[0] && a[0] == b[0] && a[1] == b[1] && a[2] == b[2] && a[3] == b[3])
+                return HOW_SCRIPT;
+        }
     }
     /* `source` and `.` open the file beside the shell's own code; `read <file` and `while … done <file` stand at 0. */
     if ((p->program & P_SHELL) && fd > 2 && reopened && (own || type == S_IFIFO))

@@ -38,6 +38,10 @@ struct author {
     u32 pid, root;
     char comm[16];
 };
+struct alias { /* what a script's link leads to: user space looks it up */
+    u64 start;
+    char name[32];
+};
 struct config {
     u64 net_cookie;
     u32 net_inum, loaded;
@@ -71,6 +75,7 @@ MAP(procs, BPF_MAP_TYPE_HASH, 131072, u32, struct proc, BPF_F_NO_PREALLOC);
 MAP(marks, BPF_MAP_TYPE_LRU_HASH, 32768, struct key, struct mark, 0);
 MAP(readers, BPF_MAP_TYPE_LRU_HASH, 8192, struct key, struct reader, 0);
 MAP(authors, BPF_MAP_TYPE_LRU_HASH, 32768, struct key, struct author, 0);
+MAP(aliases, BPF_MAP_TYPE_LRU_HASH, 4096, u32, struct alias, 0);
 MAP(names, BPF_MAP_TYPE_HASH, 2048, char[32], u32, BPF_F_NO_PREALLOC);
 MAP(inodes, BPF_MAP_TYPE_HASH, 1024, struct key, u32, BPF_F_NO_PREALLOC);
 MAP(sizes, BPF_MAP_TYPE_HASH, 1024, u64, u32, BPF_F_NO_PREALLOC);
