@@ -22,6 +22,8 @@ from guard.redact.stream import Sighting, redact_bytes
 _CLEAN_MOST: Final = 4096
 """Argument lists that are remembered to hold nothing, by a hash that says nothing of them."""
 _QUOTED: Final = str.maketrans({"\\": "\\\\", '"': '\\"', "\n": "\\n", "\r": "\\r", "\t": "\\t"})
+_PIECE: Final = 4
+"""Bytes of a key that either argument holds, at least: less is no key's half but a word beside one."""
 _JOINABLE: Final = frozenset(b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-+/=.")
 
 
@@ -174,14 +176,13 @@ class Arguments:
             tail = max(0, border - 512)
             for span in self._scanner.find(left[tail:] + right[:512]):
                 start, end = span.start + tail, span.end + tail
-                if not span.named or not start < border < end:
+                if not span.named or start > border - _PIECE or end < border + _PIECE:
                     continue
-                halves = [
-                    key for key in exposures
-                    if (key[0] == number and key[1] >= start) or (key[0] == number + 1 and key[1] < end - border)
-                ]  # fmt: skip
-                for half in halves:
-                    del exposures[half]
+                behind = right[end - border : end - border + 1]
+                if behind == b"=" or any(key[0] == number + 1 and key[1] < end - border for key in exposures):
+                    continue  # a word of its own, or a key of its own
+                for half in [key for key in exposures if key[0] == number and key[1] >= start]:
+                    del exposures[half]  # what was taken for a whole key is its first half
                 exposures[number, start] = self._exposure(span, number, start, end - start, split=True)
                 mark = self._marks.mark(span)
                 out[number] = left[:start] + mark if raw[number][:start] == out[number][:start] else mark

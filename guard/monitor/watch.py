@@ -60,7 +60,7 @@ class Watch:
         clock: Callable[[], tuple[float, float]],
         lineage: Lineage | None = None,
     ) -> None:
-        self.lineage = lineage or Lineage()
+        self.lineage = lineage if lineage is not None else Lineage()
         self.admission = Admission(settings, self.lineage, labels, look, new_session, lambda: clock()[0])
         self.configure(settings)
         self.counts: dict[str, int] = {}
