@@ -286,7 +286,7 @@ def serve(supervisor: "Supervisor", command: int, left: "_socket.socket", waiter
     """
     kernel.drop_capabilities()
     kernel.prctl(kernel.PR_SET_DUMPABLE, 0)  # nobody reads what we copied, not even in a core
-    listener = _receive_listener(left)
+    listener = _take_listener(command, left)
     if listener < 0:  # A could not be confined and said why
         _, status = os.waitpid(command, 0)
         return os.waitstatus_to_exitcode(status) & 0xFF
@@ -298,11 +298,16 @@ def serve(supervisor: "Supervisor", command: int, left: "_socket.socket", waiter
     return 0
 
 
-def _receive_listener(channel: "_socket.socket") -> int:
-    data, ancillary, _, _ = channel.recvmsg(1, _socket.CMSG_SPACE(4), _socket.MSG_CMSG_CLOEXEC)
-    if not data or not ancillary:
+def _take_listener(command: int, channel: "_socket.socket") -> int:
+    """Take the listener from A, which says its number; -1 where A ended instead."""
+    number = channel.recv(16)
+    if not number:
         return -1
-    return int.from_bytes(ancillary[0][2][:4], "little")
+    handle = os.pidfd_open(command)
+    try:
+        return kernel.syscall("pidfd_getfd", handle, int(number), 0)
+    finally:
+        os.close(handle)
 
 
 class _Service:
@@ -438,10 +443,10 @@ def _become(confine: "Callable[[], int]", start: "_Start", channel: "_socket.soc
     except OSError as error:
         os.write(2, f"guard: not started: {error.filename}: {error.strerror}\n".encode())
         return 125
-    channel.sendmsg([b"l"], [(_socket.SOL_SOCKET, _socket.SCM_RIGHTS, listener.to_bytes(4, "little"))])
-    os.close(listener)  # a copy kept here would make a call hang for ever once S is gone
+    channel.send(b"%d" % listener)  # S takes it: sendmsg, which could hand it over, would wait for S's own answer
     kernel.prctl(PR_SET_PDEATHSIG, _signal.SIGKILL)
     if not channel.recv(1):  # execve itself may be one that S must answer
         return 125
+    os.close(listener)  # a copy kept here would make a call hang for ever once S is gone
     channel.close()
     return start()

@@ -18,6 +18,7 @@ RECV, SEND, ID_VALID, ADDFD = 0xC0502100, 0xC0182101, 0x40082102, 0x40182103
 FLAG_CONTINUE = 1
 NEW_LISTENER, WAIT_KILLABLE_RECV = 8, 32
 _PROCESS_VM_READV = {"x86_64": 310, "aarch64": 270}.get(MACHINE, -1)
+_PROCESS_VM_WRITEV = {"x86_64": 311, "aarch64": 271}.get(MACHINE, -1)
 _PIDFD_OPEN, _PIDFD_GETFD = NUMBERS["pidfd_open"], NUMBERS["pidfd_getfd"]
 
 _NOTIFICATION = struct.Struct("@QIIiIQ6Q")  # id, pid, flags, then struct seccomp_data: nr, arch, ip, args
@@ -139,6 +140,27 @@ class Call:
             raise Unreadable from None
         try:
             return os.pread(memory, length, address)
+        except (OSError, OverflowError):
+            raise OSError(_EFAULT, "Bad address") from None
+        finally:
+            os.close(memory)
+
+    def write(self, address: int, content: bytes) -> None:
+        """Put an answer into the caller's memory, at most a page; raises OSError (EFAULT) where it cannot have one."""
+        page = bytearray(content.ljust(_PAGE, b"\0"))
+        ours = _VECTOR.pack(_ctypes.addressof(_Page.from_buffer(page)), len(content))
+        self.check()
+        if libc_syscall(_PROCESS_VM_WRITEV, self.pid, ours, 1, _VECTOR.pack(address, len(content)), 1, None) < 0:
+            self._write_through_file(address, content)
+
+    def _write_through_file(self, address: int, content: bytes) -> None:
+        try:
+            memory = os.open(f"/proc/{self.pid}/mem", os.O_WRONLY | os.O_CLOEXEC)
+        except OSError:
+            self.check()
+            raise Unreadable from None
+        try:
+            os.pwrite(memory, content, address)
         except (OSError, OverflowError):
             raise OSError(_EFAULT, "Bad address") from None
         finally:

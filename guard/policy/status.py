@@ -350,15 +350,13 @@ def _supervised_bind(case: _Case) -> _Judged:
 
 
 def _supervised_connect(case: _Case) -> _Judged:
-    missing = ["datagrams that name their address in sendmsg(2) are not judged"]
+    missing = []
     if any("infiniband" in path for path in case.effective.words("files.devices")):
         missing.append("InfiniBand verbs need no socket")
     return True, missing + case.round()
 
 
 def _supervised_sockets(case: _Case) -> _Judged:
-    if case.effective.word("unix.datagram") == "allow":
-        return True, ["unix datagrams that name their address in sendmsg(2) are not judged", *case.round()]
     return True, case.round()
 
 

@@ -22,11 +22,13 @@ MODES = ("world-writable", "setuid", "metadata")
 ASKED: tuple[tuple[tuple[str, ...], str, tuple[Test, ...]], ...] = (
     # An address stands behind a pointer.
     (BIND, "bind", ()),
-    # Datagrams of IPv4 (2) and IPv6 (10): where one goes stands behind a pointer in sendmsg.
+    # Datagrams of IPv4 (2) and IPv6 (10): one that sends takes a port of every address.
     (("bind",), "socket", (one_of(0, 2, mask=0xFFFFFFF7), one_of(1, 2, mask=0xF))),
     (("bind", "connect"), "listen", ()),  # connect: to know what the tree itself listens on
     (CONNECT, "connect", ()),
     (("bind", "connect", "unix-sockets"), "sendto", (nonzero(4),)),
+    # A message's is behind two of them, and no register tells one without.
+    (CONNECT, "sendmsg sendmmsg", ()),
     # A path stands behind a pointer, and strip needs the call done in another way.
     (MODES, "chmod fchmod fchmodat fchmodat2", ()),
     (("world-writable",), "umask", (lacks(0, 0o002),)),

@@ -214,7 +214,7 @@ HOSTS = {
     "--landlock EOPNOTSUPP": [("files", "partial", BOOT, LSM), ("kernel-surface", "enforced", "", "")],
     "--landlock ENOSYS": [("files", "partial", "not built into", "CONFIG_SECURITY_LANDLOCK")],
     "--layers 16": [("files", "absent", "16 Landlock layers", "less deeply nested")],
-    "--layers 15": [("files", "partial", "without the mask", "outside"), ("connect", "partial", "", "")],
+    "--layers 15": [("files", "partial", "without the mask", "outside"), ("connect", "enforced", "", "")],
     "--no-userns": [("files", "partial", "without the mask", "outside")],
 }
 

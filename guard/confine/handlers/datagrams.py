@@ -1,7 +1,7 @@
 """UDP: without a socket that the whole network can reach.
 
-A UDP socket that sends before it is bound takes a port on every address, and sendmsg(2) says its address where
-no filter sees it. So every UDP socket is made here, with a filter of its own that lets in what comes from this
+A UDP socket that sends before it is bound takes a port on every address, and a program may be let to be heard
+there. So every UDP socket is made here, with a filter of its own that lets in what comes from this
 host, and what comes from where `network.connect` lets the tree send; it is locked, and nothing takes it off.
 What sends by sendto(2) is besides bound to loopback first, or connected to where it sends: then that peer alone
 can answer. Programs that bind to the wildcard and send to a name server (musl's resolver) find their socket
@@ -164,7 +164,7 @@ class Datagrams:
                 if socket.family == _socket.AF_UNIX and socket.type != _socket.SOCK_STREAM:
                     raw, target = self._unix.send_to(supervisor, call, raw)
                 elif socket.family in INET and socket.type != _socket.SOCK_STREAM:
-                    raw, moved = self._prepare(supervisor, call, socket, raw)
+                    raw, moved = self.prepare(supervisor, call, socket, raw)
                 data = call.read(call.args[1], length) if length else b""
                 call.check()
                 fd = socket.fd if moved is None else moved.fileno()
@@ -198,7 +198,7 @@ class Datagrams:
             raise
         return PENDING
 
-    def _prepare(
+    def prepare(
         self, supervisor: "Supervisor", call: "Call", socket: "Taken", raw: bytes
     ) -> "tuple[bytes, _socket.socket | None]":
         """Judge where a datagram goes and see to it that nobody else can answer.

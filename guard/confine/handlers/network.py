@@ -6,8 +6,7 @@ to loopback where the policy says so. What the tree itself listens on stays reac
 port is the tree's where every socket that would receive there is one the tree bound through here.
 
 What a peer sees is the supervisor's process behind the call (SO_PEERCRED of unix sockets), with the caller's
-user and groups. Addresses in sendmsg(2) and sendmmsg(2) are not seen: a filter cannot tell them from messages
-without one, and to make all of them here would be to carry every program's descriptors and credentials.
+user and groups.
 """
 
 import _socket
@@ -15,7 +14,7 @@ import posix as os
 import select
 import time
 
-from guard.confine.handlers import datagrams, sockets
+from guard.confine.handlers import datagrams, messages, sockets
 from guard.confine.handlers.addresses import Address
 from guard.confine.handlers.base import PENDING, Call, Supervisor
 from guard.confine.handlers.names import NameServers
@@ -44,7 +43,8 @@ def handlers(supervisor: "Supervisor") -> "dict[str, Handler]":
     """The calls of this file."""
     net = Network(supervisor)
     calls = {"bind": net.bind, "listen": net.listen, "connect": net.connect}
-    return {**calls, "sendto": net.datagrams.sendto, "socket": net.datagrams.socket}
+    calls |= {"sendto": net.datagrams.sendto, "socket": net.datagrams.socket}
+    return {**calls, "sendmsg": net.messages.sendmsg, "sendmmsg": net.messages.sendmmsg}
 
 
 class Network:
@@ -58,6 +58,7 @@ class Network:
         self._waiters = Waiters()
         self._unix = sockets.UnixSockets(supervisor, self._waiters)
         self.datagrams = datagrams.Datagrams(self, self._unix, self._waiters)
+        self.messages = messages.Messages(self.datagrams, self._unix, self._waiters)
         self._name_servers = NameServers()
         self._own: dict[int, None] = {}  # marks of listeners and UDP sockets that the tree bound
         self._most = _FEW

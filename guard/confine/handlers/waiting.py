@@ -29,7 +29,7 @@ _RLIMIT_NOFILE = 7
 
 
 class _Waiting:
-    __slots__ = ("attempt", "call", "deadline", "events", "fds", "late", "restarts")
+    __slots__ = ("attempt", "call", "deadline", "events", "fds", "late", "restarts", "so_far")
 
     def __init__(
         self,
@@ -39,7 +39,9 @@ class _Waiting:
         attempt: "Callable[[], int]",
         deadline: float,
         late: int,
+        so_far: "Callable[[], int]",
     ) -> None:
+        self.so_far = so_far
         self.call, self.fds, self.events, self.attempt = call, fds, events, attempt
         self.deadline, self.late = deadline, late
         self.restarts = deadline == 0  # with a time limit of its own the kernel answers EINTR (sock_intr_errno)
@@ -62,6 +64,7 @@ class Waiters:
         attempt: "Callable[[], int]",
         limit: float = 0,
         late: int = EAGAIN,
+        so_far: "Callable[[], int]" = lambda: 0,
     ) -> None:
         """Answer a call as soon as an attempt at it ends.
 
@@ -71,6 +74,7 @@ class Waiters:
             events: what to poll it for; 0 where poll(2) does not tell and trying again must.
             attempt: does it without blocking; an EAGAIN, EALREADY or EINPROGRESS means: not yet.
             limit: seconds that the caller itself gave it (SO_SNDTIMEO), 0 for none. late: the errno after that.
+            so_far: what to answer instead of an error where a part is done already, 0 while none is.
 
         Raises:
             OSError: EAGAIN, where too many wait; nothing is closed then.
@@ -81,7 +85,7 @@ class Waiters:
                 raise OSError(EAGAIN, "Resource temporarily unavailable")
             self._count += 1
             deadline = time.monotonic() + limit if limit else 0
-            self._new.append(_Waiting(call, fds, events, attempt, deadline, late))
+            self._new.append(_Waiting(call, fds, events, attempt, deadline, late, so_far))
         try:
             os.write(self._woken, b"w")
         except BlockingIOError:
@@ -164,7 +168,9 @@ class Waiters:
             if not code and look:
                 code = interrupted(one.call.pid)
                 code = EINTR if code and not one.restarts else code
-            if code:
+            if code and one.so_far():
+                one.call.answer(one.so_far())
+            elif code:
                 one.call.answer(0, code)
         except Gone:
             return True
