@@ -41,6 +41,9 @@ class Look(Protocol):
     def servers(self, comms: tuple[str, ...], uid: int) -> Iterable[int]:
         """A user's processes of these names."""
 
+    def listens_at(self, pid: int, path: str) -> bool:
+        """Whether a process listens on that unix socket."""
+
     def root_installed(self, path: str) -> bool:
         """Whether a program is root's."""
 

@@ -180,6 +180,25 @@ def _tmux(words: Words) -> bool:
     return at >= len(words) or words[at] in _TMUX
 
 
+def tmux_socket(words: Words, uid: int, directory: str) -> str:
+    """Where a tmux client's server listens (tmux(1), -L and -S).
+
+    Args:
+        words: its arguments.
+        uid: whose it is.
+        directory: its TMUX_TMPDIR, "" for none.
+    """
+    name = "default"
+    for at, word in enumerate(words[:-1]):
+        if not words[at].startswith("-") and (at == 0 or words[at - 1] not in ("-L", "-S", "-f", "-c", "-T")):
+            break
+        if word == "-S":
+            return words[at + 1]
+        if word == "-L":
+            name = words[at + 1]
+    return f"{directory or '/tmp'}/tmux-{uid}/{name}"  # noqa: S108 - where tmux puts it
+
+
 def _screen(words: Words) -> bool:
     return not any(word.startswith(("-ls", "-list", "-v", "-wipe", "-h", "--version", "--help")) for word in words)
 

@@ -54,6 +54,7 @@ class Node:
     login = staticmethod(proc.login)
     slurm_job = staticmethod(proc.slurm_job)
     variable = staticmethod(proc.variable)
+    listens_at = staticmethod(proc.listens_at)
 
     def arguments(self, pid: int) -> tuple[bytes, ...]:
         """A process's arguments, at most 16 KiB."""

@@ -134,6 +134,27 @@ def servers(comms: tuple[str, ...], uid: int) -> Iterator[int]:
             yield found.pid
 
 
+def listens_at(pid: int, path: str) -> bool:
+    """Whether a process listens on the unix socket of that path."""
+    inodes = set()
+    for line in _read(pid, "net/unix", 16 << 20).splitlines()[1:]:
+        words = line.split(None, 7)
+        if len(words) == 8 and words[7] == path.encode("utf-8", "surrogateescape"):
+            inodes.add(f"socket:[{words[6].decode()}]")
+    try:
+        names = os.listdir(f"/proc/{pid}/fd") if inodes else []
+    except OSError:
+        return False
+    return any(_target(f"/proc/{pid}/fd/{name}") in inodes for name in names)
+
+
+def _target(path: str) -> str:
+    try:
+        return os.readlink(path)
+    except OSError:
+        return ""
+
+
 def root_installed(path: str) -> bool:
     """Whether a program is root's, and nothing on the way, links included, lets another replace it."""
     if not path.startswith("/"):

@@ -180,7 +180,7 @@ class Watch:
         if isinstance(fact, Exec):
             row = handing.find(context.image.names, context.image.words)
             if row is not None and row.outside:
-                context = replace(context, outside_server=self._server_outside(context.image, who.uid))
+                context = replace(context, outside_server=self._server_outside(context.image, who))
         return context
 
     def _bind_context(self, fact: Bind | Listen, context: Context) -> Context:
@@ -201,10 +201,15 @@ class Watch:
         exe = self._look.link(who.pid, "exe")
         return Image(exe, basename(exe), tuple(map(text_of, self._look.arguments(who.pid))), uid=who.uid)
 
-    def _server_outside(self, image: Image, uid: int) -> bool:
-        comms = next((handing.SERVERS[name] for name in image.names if name in handing.SERVERS), ())
+    def _server_outside(self, image: Image, who: Process) -> bool:
+        """Whether the server that a multiplexer's client talks to runs outside of every tree."""
+        name = next((name for name in image.names if name in handing.SERVERS), "")
         inside = {pid for pid, _, _ in self.lineage.members()}
-        return any(pid not in inside for pid in self._look.servers(comms, uid))
+        outside = [pid for pid in self._look.servers(handing.SERVERS.get(name, ()), who.uid) if pid not in inside]
+        if name != "tmux":
+            return bool(outside)
+        socket = handing.tmux_socket(image.words, who.uid, self._look.variable(who.pid, b"TMUX_TMPDIR"))
+        return any(self._look.listens_at(pid, socket) for pid in outside)
 
     def _is_launcher(self, pid: int, image: Image) -> bool:
         names = {name.split(".")[0] for name in image.names} | set(image.names)

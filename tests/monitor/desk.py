@@ -28,6 +28,7 @@ class FakeProc:
     comm: str = "x"
     environment: dict[bytes, str] = field(default_factory=dict)
     confined: bool = False
+    socket: str = ""
 
 
 class FakeNode:
@@ -68,6 +69,9 @@ class FakeNode:
 
     def servers(self, comms: tuple[str, ...], uid: int) -> Iterable[int]:
         return [pid for pid, at in self.table.items() if at.comm in comms and at.uid == uid]
+
+    def listens_at(self, pid: int, path: str) -> bool:
+        return pid in self.table and self.table[pid].socket == path
 
     def root_installed(self, path: str) -> bool:
         return path in self.installed

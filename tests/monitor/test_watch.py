@@ -218,7 +218,8 @@ def test_what_the_policy_allows_is_for_the_log_only(desk: Desk) -> None:
 def test_tmux_is_a_hand_off_only_to_a_server_outside_of_the_tree(desk: Desk) -> None:
     desk.claude()
     assert desk.take(desk.exec(101, "tmux new -d sleep 60", ppid=100)) == []
-    desk.node.table[900] = FakeProc(comm="tmux: server", uid=1000)
+    desk.node.table[900] = FakeProc(comm="tmux: server", uid=1000, socket="/tmp/tmux-1000/default")
+    assert desk.take(desk.exec(101, "tmux -L other new -d sleep 60", ppid=100)) == []
     assert names(desk.take(desk.exec(101, "tmux new -d sleep 60", ppid=100))) == ["hand-off"]
     desk.take(desk.fork(100, 900))
     assert desk.take(desk.exec(101, "tmux new -d sleep 60", ppid=100)) == []

@@ -1,5 +1,5 @@
-"""Every case of the kernel's side."""
+"""Every case of the suite."""
 
-from . import flow, modes, raw, sockets
+from . import flow, meaning, modes, raw, sockets
 
-CASES = (*modes.CASES, *sockets.CASES, *flow.CASES, *raw.CASES)
+CASES = (*modes.CASES, *sockets.CASES, *flow.CASES, *raw.CASES, *meaning.CASES)
