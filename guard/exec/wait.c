@@ -9,21 +9,15 @@ static bool ignored; /* SIGCHLD, by who started us */
 /* The command: confined, and executed once S says that it listens. */
 static _Noreturn void become(int (*confine)(void), int channel)
 {
-	char word[1] = "l", room[CMSG_SPACE(sizeof(int))] = {0};
-	struct iovec part = {word, 1};
-	struct msghdr message = {.msg_iov = &part, .msg_iovlen = 1, .msg_control = room, .msg_controllen = sizeof room};
+	char number[16];
 	int listener = confine();
-	struct cmsghdr *rights = CMSG_FIRSTHDR(&message);
-	rights->cmsg_level = SOL_SOCKET;
-	rights->cmsg_type = SCM_RIGHTS;
-	rights->cmsg_len = CMSG_LEN(sizeof listener);
-	memcpy(CMSG_DATA(rights), &listener, sizeof listener);
-	if (sendmsg(channel, &message, 0) != 1)
+	/* S takes it (pidfd_getfd): sendmsg, which could hand it over, would wait for S's own answer. */
+	if (send(channel, number, (size_t)snprintf(number, sizeof number, "%d", listener), 0) < 1)
+		_exit(125);
+	prctl(PR_SET_PDEATHSIG, SIGKILL);
+	if (recv(channel, number, 1, 0) != 1)
 		_exit(125);
 	close(listener); /* a copy kept here would make a call hang for ever once S is gone */
-	prctl(PR_SET_PDEATHSIG, SIGKILL);
-	if (recv(channel, word, 1, 0) != 1)
-		_exit(125);
 	close(channel);
 	if (ignored)
 		signal(SIGCHLD, SIG_IGN);
