@@ -42,6 +42,8 @@ COMMANDS: Mapping[str, Group] = {
     "key": Group("guard.cli.key", "Make, install and rotate the site's fingerprint key."),
     "serve": Group("guard.cli.serve", "Run the resident services."),
     "feed": Group("guard.cli.feed", "Send events to where a site wants them.", own=("--config",)),
+    "fleet": Group("guard.cli.fleet", "Tell how the nodes of a site are doing."),
+    "incidents": Group("guard.cli.incidents", "Take in a site's events; its exposed keys."),
     "learn": Group("guard.cli.learn", "Watch a session, propose the narrowest policy for it."),
     "explain": Group("guard.cli.explain", "Tell whether a session may do something, and what would allow it."),
     "monitor": Group("guard.monitor.command", "Watch every agent's tree on this node."),

@@ -135,14 +135,15 @@ def run(
     timeout: Annotated[float, typer.Option("--timeout", metavar="S", help="With --drain: give up, 3.")] = 0,
 ) -> None:
     """Deliver until told to stop (SIGTERM): a process a feed, and one that watches them."""
+    from guard.events.producer import Producer
     from guard.events.sink import socket_path
     from guard.feeds import processes, status
     from guard.feeds.forms import renderer
     from guard.feeds.intake import take
-    from guard.feeds.losses import Losses
     from guard.feeds.runner import Source, Tell
     from guard.feeds.secrets import loose
     from guard.feeds.source import SpoolSource
+    from guard.feeds.telling import Losses, Teller
 
     found = _load(context, config)
     chosen = _chosen(found, feeds)
@@ -170,7 +171,7 @@ def run(
 
     def tell(feed: Feed) -> Tell:
         if found.source is None:
-            return Losses(spool, feed.name, _say, socket_path(context.obj.state))
+            return Losses(Teller(spool, Producer(f"feed:{feed.name}"), socket_path(context.obj.state)), _say)
         return lambda _rule, message, _detail: _say(message)
 
     work = processes.Work(found, status.folder(spool), open_source, renderer, tell, _state(context), drain)

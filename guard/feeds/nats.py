@@ -12,6 +12,7 @@ import json
 import re
 import time
 from collections.abc import Coroutine, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import nats
@@ -331,7 +332,7 @@ class StreamSource:
             return
         messages = [self._held.pop(position) for position in positions if position in self._held]
         try:
-            connection.run(_ack(messages), 10)
+            connection.run(_ack(connection.client, messages), 10)
         except Undelivered:
             self.drop()
             raise
@@ -344,9 +345,22 @@ class StreamSource:
         """Return how many events wait."""
         return self._behind + len(self._again)
 
+    def exhausted(self) -> bool:
+        """Whether the stream has nothing more for this consumer.
+
+        Raises:
+            Undelivered: the cluster is away.
+        """
+        connection = self._open()
+        info = connection.run(self._subscription.consumer_info(), 10)
+        return not info.num_pending and not info.num_ack_pending
+
     def drop(self) -> None:
         """Throw the connection away; what is not acknowledged is handed out again by the stream."""
         if self._connection is not None:
+            if self._held and self._connection.client.is_connected:
+                with suppress(Undelivered):  # else the stream waits for as long as `ack_wait`
+                    self._connection.run(_give_back(self._connection.client, list(self._held.values())), 1)
             self._connection.close()
         self._connection = None
         self._held.clear()
@@ -378,14 +392,14 @@ class StreamSource:
             max_waiting=8,
         )
         try:
-            await context.consumer_info(stream, self._durable)
-        except nats.js.errors.NotFoundError:
-            await context.add_consumer(stream, wanted)
+            await context.add_consumer(stream, wanted)  # made, or brought up to date
+        except nats.js.errors.BadRequestError:
+            await context.consumer_info(stream, self._durable)  # made otherwise by its owner: used as it is
         self._subscription = await context.pull_subscribe_bind(consumer=self._durable, stream=stream)
 
     async def _fetch(self, limit: int, wait: float) -> list[Msg]:
         try:
-            return list(await self._subscription.fetch(limit, timeout=max(wait, 0.1)))
+            return list(await self._subscription.fetch(limit, timeout=max(wait, 0.5)))
         except (nats.errors.TimeoutError, TimeoutError):
             return []
 
@@ -401,9 +415,16 @@ class StreamSource:
         return Item(position, item.word("id"), item.word("severity") or "info", line, line, item.sender)
 
 
-async def _ack(messages: Sequence[Any]) -> None:
+async def _give_back(client: Client, messages: Sequence[Any]) -> None:
+    for message in messages:
+        await message.nak()
+    await client.flush()
+
+
+async def _ack(client: Client, messages: Sequence[Any]) -> None:
     for message in messages:
         await message.ack()
+    await client.flush()
 
 
 def open_source(source: Feed, feed: Feed, host: str) -> StreamSource:

@@ -185,7 +185,10 @@ KINDS: Mapping[str, tuple[Option, ...]] = {
         _path("path", "Directory; events of a day go to PATH/YYYY-MM-DD.jsonl.zst.", required=True),
         _number("level", "zstd's level.", 9, 1, 19),
     ),
-    "incidents": (_path("path", "The site's store; else that of the state directory."),),
+    "incidents": (
+        _path("path", "The site's store; else that of the state directory."),
+        _number("keep_days", "Days after which what was received is removed.", 400, 1, 36500),
+    ),
 }
 """Kind → its options beside the common ones."""
 

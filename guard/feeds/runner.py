@@ -35,6 +35,9 @@ class Source(Protocol):
     def behind(self) -> int:
         """Return how many events are not settled."""
 
+    def exhausted(self) -> bool:
+        """Whether a `read` that found nothing means that nothing is left."""
+
     def drop(self) -> None:
         """Close."""
 
@@ -101,7 +104,7 @@ class Runner:
                 done = self._step(idle) and drain
                 if done:
                     self._settled(self._sink.finish())
-                    if not self._held:
+                    if not self._held and self._source.exhausted():
                         break
             except Undelivered as error:
                 self._failed(error)

@@ -83,6 +83,10 @@ class SpoolSource:
         except (SpoolError, sqlite3.Error, Undelivered):
             return 0
 
+    def exhausted(self) -> bool:
+        """Whether nothing is left when a `read` found nothing."""
+        return True
+
     def drop(self) -> None:
         """Close the spool."""
         if self._reader is not None:
