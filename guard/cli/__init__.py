@@ -40,6 +40,7 @@ COMMANDS: Mapping[str, Group] = {
     "policy": Group("guard.cli.policy", "List, show, check, compare and compile policies."),
     "redact": Group("guard.cli.redact", "Replace every secret in a stream or file."),
     "key": Group("guard.cli.key", "Make, install and rotate the site's fingerprint key."),
+    "events": Group("guard.cli.events", "Show, follow and check the node's events."),
     "serve": Group("guard.cli.serve", "Run the resident services."),
     "feed": Group("guard.cli.feed", "Send events to where a site wants them.", own=("--config",)),
     "fleet": Group("guard.cli.fleet", "Tell how the nodes of a site are doing."),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 import threading
@@ -33,8 +34,6 @@ def serve_redact(
     config: Annotated[str, typer.Option("--config", help="Configuration directory.")] = "",
 ) -> None:
     """Answer redactions and fingerprints on a unix socket until told to stop (SIGTERM)."""
-    import os
-
     from guard.redact import server
 
     for name, value in (("GUARD_STATE_DIR", state), ("GUARD_CONFIG_DIR", config)):
@@ -47,4 +46,25 @@ def serve_redact(
         server.serve(socket or None, stop=stop)
     except (GuardError, OSError) as error:
         sys.stderr.write(f"guard serve redact: {error}\n")
+        raise typer.Exit(3) from None
+
+
+@app.command("events")
+def serve_events(
+    context: typer.Context,
+    socket: Annotated[
+        str, typer.Option("--socket", help="Where to listen; /run/guard/events.sock if not given.")
+    ] = "",
+) -> None:
+    """Take events from every producer of this node and keep them, until told to stop (SIGTERM)."""
+    from guard.cli import Places
+    from guard.confine.state import ROOT_STATE, default_state
+    from guard.events import serving
+
+    places = context.obj if isinstance(context.obj, Places) else Places("/etc/guard", "")
+    state = places.state or (ROOT_STATE if os.geteuid() == 0 else default_state(os.geteuid()))
+    try:
+        serving.serve(state, places.config, socket, named=bool(places.state))
+    except (GuardError, OSError) as error:
+        sys.stderr.write(f"guard serve events: {error}\n")
         raise typer.Exit(3) from None

@@ -35,6 +35,11 @@ def digest(public: bytes, committed: bytes) -> bytes:
     return sha256(public + committed).digest()
 
 
+def extend(before: bytes, digest: bytes) -> bytes:
+    """The chain after a row of this digest."""
+    return sha256(before + digest).digest()
+
+
 def link(before: bytes, public: bytes, committed: bytes) -> bytes:
     """The chain after a row."""
     return sha256(before + sha256(public + committed).digest()).digest()
@@ -62,7 +67,7 @@ class Verdict:
 
 
 def verify(
-    rows: Iterable[tuple[int, bytes | None, bytes | None, bytes, bytes]],
+    rows: Iterable[tuple[int, bytes | None, bytes | None, bytes, bytes | None]],
     anchor: bytes,
     first: int,
     last: int,
@@ -71,7 +76,7 @@ def verify(
     """Check rows against the chain.
 
     Args:
-        rows: (position, public, personal, seal, chain), in order.
+        rows: (position, public, personal, seal, chain), in order; of a dropped row its digest as seal alone.
         anchor: the chain before the first of them.
         first, last: the positions that the first and the last of them have.
         step: told each position.
@@ -81,7 +86,7 @@ def verify(
         if position != first + count:
             return Verdict(count, erased, dropped, first + count, "it is missing", anchor.hex())
         count += 1
-        if public is None:
+        if public is None and stored is None:
             dropped += 1
             inner = seal
         elif isinstance(public, bytes) and isinstance(personal, bytes):
@@ -90,7 +95,7 @@ def verify(
         else:
             inner = b""  # no type that we store
         anchor = sha256(anchor + inner).digest()
-        if anchor != stored:
+        if stored is not None and anchor != stored:
             return Verdict(count, erased, dropped, position, "its content is not what was stored", anchor.hex())
         step(position)
     missing = first + count <= last

@@ -7,6 +7,8 @@ import sqlite3
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from heapq import merge
+from operator import itemgetter
 from typing import Final, Self
 from urllib.parse import quote
 
@@ -94,7 +96,7 @@ class Reader:
             quiet: whether rows that are stored but not sent are wanted too.
             uid: only what speaks of this user.
         """
-        where = ["position > ?", "public IS NOT NULL"]
+        where = ["position > ?"]
         values: list[object] = [after]
         if minimum is not None:
             where.append("severity >= ?")
@@ -148,8 +150,17 @@ class Reader:
 
     def head(self) -> tuple[int, str]:
         """Position and chain digest (hex) of the newest row: what a heartbeat carries off the node."""
+        position, head = self._end()
+        return position, head.hex()
+
+    def _end(self) -> tuple[int, bytes]:
+        """Position and chain of the newest row, which may have been displaced."""
         row = self._db.execute("SELECT position, chain FROM events ORDER BY position DESC LIMIT 1").fetchone()
-        return (int(row[0]), bytes(row[1]).hex()) if row else (self.high(), self._anchor().hex())
+        position, head = (int(row[0]), bytes(row[1])) if row else (0, self._anchor())
+        later = "SELECT digest FROM dropped WHERE position > ? ORDER BY position"
+        for (digest,) in self._db.execute(later, (position,)):
+            head = chain.extend(head, digest)
+        return max(position, self.high()), head
 
     def verify(self, step: Callable[[int], object] = lambda _: None) -> chain.Verdict:
         """Check every row against the chain.
@@ -159,7 +170,9 @@ class Reader:
         """
         known = self._meta("first")
         rows = self._db.execute("SELECT position, public, personal, seal, chain FROM events ORDER BY position")
-        return chain.verify(rows, self._anchor(), known if isinstance(known, int) else 1, self.high(), step)
+        dropped = self._db.execute("SELECT position, NULL, NULL, digest, NULL FROM dropped ORDER BY position")
+        every = merge(rows, dropped, key=itemgetter(0))
+        return chain.verify(every, self._anchor(), known if isinstance(known, int) else 1, self.high(), step)
 
     def losses(self, *, told: bool = False) -> list[Loss]:
         """What was lost and not told yet; with `told` all that was ever lost."""

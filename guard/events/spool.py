@@ -22,30 +22,36 @@ import os
 import sqlite3
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import closing, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
 from guard.errors import SpoolError
 from guard.events import chain
+from guard.events.disk import Disk
 from guard.events.entry import OVERHEAD, Entry
 from guard.events.model import Event
 from guard.events.reader import DATABASE, Loss, Reader, Row, open_database, rows_of
 
 __all__ = ["Accepted", "Limits", "Loss", "Reader", "Row", "Spool", "rows_of"]
 
-RESERVE: Final = 4 << 20
-"""Bytes kept back for alerts on a full disk."""
 TELEMETRY_SHARE: Final = 0.9
 """Of the size limit; the rest is for alerts alone."""
+DROPPED: Final = 60
+"""Bytes that stay of a row that was displaced."""
 CHUNK: Final = 500
+DISK_PART: Final = 200
+"""Alerts that are stored in one transaction on a full disk."""
+PRODUCERS_S: Final = 7 * 86400
+"""Seconds after which a producer that says nothing more is forgotten; should it come back, it counts from one."""
 
 _TABLES: Final = """
 CREATE TABLE IF NOT EXISTS events(
   position INTEGER PRIMARY KEY AUTOINCREMENT, id BLOB NOT NULL UNIQUE, accepted INTEGER NOT NULL,
   rank INTEGER NOT NULL, severity INTEGER NOT NULL, uid INTEGER NOT NULL, quiet TEXT NOT NULL,
-  public BLOB, personal BLOB, seal BLOB NOT NULL, chain BLOB NOT NULL);
-CREATE INDEX IF NOT EXISTS by_rank ON events(rank, position) WHERE rank < 3 AND public IS NOT NULL;
+  public BLOB NOT NULL, personal BLOB NOT NULL, seal BLOB NOT NULL, chain BLOB NOT NULL);
+CREATE INDEX IF NOT EXISTS by_rank ON events(rank, position) WHERE rank < 3;
+CREATE TABLE IF NOT EXISTS dropped(position INTEGER PRIMARY KEY, digest BLOB NOT NULL);
 CREATE TABLE IF NOT EXISTS meta(name TEXT PRIMARY KEY, value) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS losses(
   stage TEXT, key TEXT, count INTEGER NOT NULL, told INTEGER NOT NULL, first INTEGER, last INTEGER,
@@ -117,14 +123,14 @@ class Spool(Reader):
         self._db = open_database(os.path.join(path, DATABASE), "rwc")
         self._db.executescript(_TABLES)
         os.chmod(os.path.join(path, DATABASE), 0o600)
-        last = self._db.execute("SELECT accepted, chain FROM events ORDER BY position DESC LIMIT 1").fetchone()
+        last = self._db.execute("SELECT accepted FROM events ORDER BY position DESC LIMIT 1").fetchone()
         self._accepted = int(last[0]) if last else 0
-        self._chain = bytes(last[1]) if last else self._anchor()
-        self._position = self.high()
+        self._position, self._chain = self._end()
         self._bytes = self.stored_bytes()
         self._producers = dict(self.producers())
         self._unwritten = os.path.join(path, "unwritten")
-        self._reserve()
+        self._disk = Disk(path, self._db)
+        self._disk.prepare()
 
     # Writing ----------------------------------------------------------------------------------------
 
@@ -152,12 +158,8 @@ class Spool(Reader):
         entries = [each if isinstance(each, Entry) else Entry.of(each) for each in lines]
         kept = list(kept)
         lost = dict(lost or {})
-        try:
-            return self._append(entries, kept, lost)
-        except sqlite3.OperationalError as error:
-            if not _is_full(error):
-                raise SpoolError(f"{self.path}: {error}", "see `guard doctor`") from None
-        return self._append_on_a_full_disk(entries, kept, lost)
+        done = None if self._disk.is_scarce() else self._try(entries, kept, lost)
+        return done if done is not None else self._append_on_a_full_disk(entries, kept, lost)
 
     def _append_on_a_full_disk(
         self,
@@ -165,25 +167,43 @@ class Spool(Reader):
         kept: list[tuple[str, str, bytes | None]],
         lost: dict[tuple[str, str], int],
     ) -> Accepted:
-        """Keep the alerts: refuse the telemetry of the batch, give up what was reserved, displace old telemetry."""
-        alerts = [each for each in entries if each.is_alert]
-        known = self._known(entries)
-        refused = [each for each in {e.id: e for e in entries}.values() if not each.is_alert and each.id not in known]
+        """Keep the alerts, a part at a time; refuse the telemetry of the batch."""
+        fresh = {each.id: each for each in entries}
+        known = self.known(list(fresh))
+        alerts = [each for each in fresh.values() if each.is_alert and each.id not in known]
+        refused = [each for each in fresh.values() if not each.is_alert and each.id not in known]
         for each in refused:
             lost["disk", each.key] = lost.get(("disk", each.key), 0) + 1
-        duplicates = len(entries) - len(alerts) - len(refused)
-        for make_room in (self._release, self._displace_for_disk, self._displace_for_disk):
-            make_room(alerts)
-            try:
-                done = self._append(alerts, kept, lost)
-            except sqlite3.OperationalError as error:
-                if not _is_full(error):
-                    raise SpoolError(f"{self.path}: {error}", "see `guard doctor`") from None
+        stored = 0
+        for at in range(0, len(alerts), DISK_PART):
+            part = alerts[at : at + DISK_PART]
+            done = self._try(part, kept, lost)
+            if done is None and self._make_disk_room(part):
+                done = self._try(part, kept, lost)
+            if done is None:
+                for each in part:
+                    lost["disk", each.key] = lost.get(("disk", each.key), 0) + 1
                 continue
-            return Accepted(done.count, done.duplicates + duplicates, done.dropped + len(refused), done.position)
-        lost_now = sum(lost.values()) + len(alerts)
-        self._count_unwritten(lost_now)
-        return Accepted(0, duplicates, len(refused) + len(alerts), self._position)
+            stored += done.count
+            kept, lost = [], {}
+        if lost and self._try([], kept, lost) is None:
+            self._count_unwritten(sum(lost.values()))
+        unknown = len(alerts) + len(refused)
+        return Accepted(stored, len(entries) - unknown, unknown - stored, self._position)
+
+    def _try(
+        self,
+        entries: list[Entry],
+        kept: list[tuple[str, str, bytes | None]],
+        lost: dict[tuple[str, str], int],
+    ) -> Accepted | None:
+        """As `_append`; None where the disk is full."""
+        try:
+            return self._append(entries, kept, lost)
+        except sqlite3.OperationalError as error:
+            if not _is_full(error):
+                raise SpoolError(f"{self.path}: {error}", "see `guard doctor`") from None
+            return None
 
     def _append(
         self,
@@ -196,7 +216,7 @@ class Spool(Reader):
         lost = dict(lost)
         try:
             with self._transaction() as db:
-                known = self._known(entries)
+                known = self.known([each.id for each in entries])
                 fresh: list[Entry] = []
                 for each in entries:
                     if each.id not in known:
@@ -228,14 +248,6 @@ class Spool(Reader):
             with suppress(OSError):
                 os.truncate(self._unwritten, 0)
         return Accepted(len(room), len(entries) - len(fresh), len(fresh) - len(room), self._position)
-
-    def _known(self, entries: Sequence[Entry]) -> set[bytes]:
-        found: set[bytes] = set()
-        for at in range(0, len(entries), CHUNK):
-            part = [each.id for each in entries[at : at + CHUNK]]
-            marks = ",".join("?" * len(part))
-            found.update(row[0] for row in self._db.execute(f"SELECT id FROM events WHERE id IN ({marks})", part))  # noqa: S608 - marks only
-        return found
 
     def _next_seq(self, entry: Entry) -> int | None:
         """Number what is sent by producer, without gaps whatever is folded, suppressed or refused before."""
@@ -274,6 +286,20 @@ class Spool(Reader):
         rows = self._db.execute("SELECT key, value FROM kept WHERE kind = ?", (kind,))
         return {key: bytes(value) for key, value in rows}
 
+    def recall(self, kind: str, key: str) -> bytes | None:
+        """One of them."""
+        row = self._db.execute("SELECT value FROM kept WHERE kind = ? AND key = ?", (kind, key)).fetchone()
+        return bytes(row[0]) if row else None
+
+    def known(self, ids: Sequence[bytes]) -> set[bytes]:
+        """Which of these ids (16 bytes each) are stored."""
+        found: set[bytes] = set()
+        for at in range(0, len(ids), CHUNK):
+            part = ids[at : at + CHUNK]
+            marks = ",".join("?" * len(part))
+            found.update(row[0] for row in self._db.execute(f"SELECT id FROM events WHERE id IN ({marks})", part))  # noqa: S608 - marks only
+        return found
+
     def forget_kept(self, kind: str, before: int) -> int:
         """Remove what was kept under a kind and not touched since a time; returns how much."""
         with self._transaction() as db:
@@ -297,7 +323,7 @@ class Spool(Reader):
         with self._transaction() as db:
             for position in positions:
                 row = db.execute(
-                    "SELECT personal, seal FROM events WHERE position = ? AND public IS NOT NULL", (position,)
+                    "SELECT personal, seal FROM events WHERE position = ?", (position,)
                 ).fetchone()
                 if row is None or len(row[1]) != chain.SALT:
                     continue
@@ -333,9 +359,10 @@ class Spool(Reader):
                 self._note([], lost, now)
             if self._bytes > self._limits.max_bytes * TELEMETRY_SHARE:
                 removed += self._remove_delivered(self._bytes - int(self._limits.max_bytes * TELEMETRY_SHARE), floor)
-            self._db.execute("DELETE FROM producers WHERE last < ?", (now - self._limits.max_age_s,))
+            self._db.execute("DELETE FROM producers WHERE last < ?", (now - PRODUCERS_S,))
             self._set("bytes", self._bytes)
         self._producers = dict(self.producers())
+        self._disk.prepare()
         return removed
 
     def _position_before(self, when: int) -> int:
@@ -345,8 +372,7 @@ class Spool(Reader):
         lost = {}
         for feed, cursor in cursors.items():
             (count,) = self._db.execute(
-                "SELECT count(*) FROM events WHERE position > ? AND position <= ? AND quiet = ''"
-                " AND public IS NOT NULL",
+                "SELECT count(*) FROM events WHERE position > ? AND position <= ? AND quiet = ''",
                 (cursor, upto),
             ).fetchone()
             if count:
@@ -356,17 +382,19 @@ class Spool(Reader):
     def _remove_up_to(self, position: int) -> int:
         """Remove the oldest rows; the chain goes on from the last of them."""
         row = self._db.execute(
-            "SELECT chain FROM events WHERE position <= ? ORDER BY position DESC LIMIT 1", (position,)
+            "SELECT chain, position FROM events WHERE position <= ? ORDER BY position DESC LIMIT 1", (position,)
         ).fetchone()
         if row is None:
             return 0
+        position = row[1]
         size, count = self._db.execute(
-            "SELECT sum(coalesce(length(public), 0) + coalesce(length(personal), 0)), count(*) FROM events"
+            "SELECT sum(length(public) + length(personal)), count(*) FROM events"
             " WHERE position <= ?",
             (position,),
         ).fetchone()
         self._db.execute("DELETE FROM events WHERE position <= ?", (position,))
-        self._bytes -= size + count * OVERHEAD
+        gone = self._db.execute("DELETE FROM dropped WHERE position <= ?", (position,)).rowcount
+        self._bytes -= size + count * OVERHEAD + gone * DROPPED
         self._set("anchor", bytes(row[0]))
         self._set("first", position + 1)
         return int(count)
@@ -375,7 +403,7 @@ class Spool(Reader):
         """Remove the oldest delivered rows until so many bytes are free."""
         upto, freed = 0, 0
         rows = self._db.execute(
-            "SELECT position, coalesce(length(public), 0) + coalesce(length(personal), 0) FROM events"
+            "SELECT position, length(public) + length(personal) FROM events"
             " WHERE position <= ? ORDER BY position",
             (floor,),
         )
@@ -412,57 +440,41 @@ class Spool(Reader):
         freed = 0
         rows = self._db.execute(
             "SELECT position, public, personal, seal, rank, quiet FROM events INDEXED BY by_rank"
-            " WHERE rank < ? AND rank < 3 AND public IS NOT NULL ORDER BY rank, position LIMIT ?",
+            " WHERE rank < ? AND rank < 3 ORDER BY rank, position LIMIT ?",
             (entry.displaces, max(64, wanted // 256)),
         ).fetchall()
         for position, public, personal, seal, rank, quiet in rows:
             if freed >= wanted:
                 break
-            self._db.execute(
-                "UPDATE events SET public = NULL, personal = NULL, seal = ? WHERE position = ?",
-                (chain.digest(public, chain.commitment(seal, personal)), position),
-            )
+            # The row goes, so that its page can serve another; its digest stays for the chain.
+            self._db.execute("DELETE FROM events WHERE position = ?", (position,))
+            digest = chain.digest(public, chain.commitment(seal, personal))
+            self._db.execute("INSERT INTO dropped VALUES(?, ?)", (position, digest))
             if not quiet:
                 key = Entry.RANKS[rank]
                 lost["displaced", key] = lost.get(("displaced", key), 0) + 1
-            freed += len(public) + len(personal)
+            freed += len(public) + len(personal) + OVERHEAD - DROPPED
         self._bytes -= freed
         return freed
 
     # A full disk ------------------------------------------------------------------------------------
 
-    def _reserve(self) -> None:
-        """Keep space back, in a file of its own and in the log, which never shrinks again."""
-        try:
-            fd = os.open(os.path.join(self.path, "reserve"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-            with closing(os.fdopen(fd, "rb+")) as file:
-                if os.fstat(fd).st_size < RESERVE:
-                    # A page each: where file systems pack zeros, nothing would be kept back.
-                    os.posix_fallocate(file.fileno(), 0, RESERVE)
-        except OSError:
-            return  # a full disk, or a very small one: alerts have what telemetry leaves
-
-    def _release(self, _: Sequence[Entry]) -> None:
-        with suppress(OSError):
-            os.unlink(os.path.join(self.path, "reserve"))
-        with suppress(sqlite3.Error):
-            self._db.execute("PRAGMA wal_checkpoint(RESTART)")
-
-    def _displace_for_disk(self, alerts: Sequence[Entry]) -> None:
-        """Free pages of the database, which the log has room to describe after a checkpoint."""
-        if not alerts:
-            return
+    def _make_disk_room(self, alerts: Sequence[Entry]) -> bool:
+        """Displace telemetry for alerts on a full disk; returns whether that may have helped."""
         before = self._bytes
         lost: dict[tuple[str, str], int] = {}
         try:
-            self._db.execute("PRAGMA wal_checkpoint(RESTART)")
+            self._disk.hold()
             with self._transaction():
                 best = max(alerts, key=lambda each: each.displaces)
-                self._displace(best, 2 * sum(each.size for each in alerts) + (64 << 10), lost)
+                self._displace(best, max(3 * sum(each.size for each in alerts), self._disk.unit // 4), lost)
                 self._note([], lost, max(int(self._clock()), self._accepted))
                 self._set("bytes", self._bytes)
+            self._disk.hold()
         except sqlite3.OperationalError:
             self._bytes = before
+            return False
+        return True
 
     def _count_unwritten(self, count: int) -> None:
         """Count what is lost without a block of disk: a file longer by a hole."""

@@ -1,0 +1,68 @@
+"""From what the redactor records of a secret to an event; never a byte of the value is in either."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from guard.events.model import Detail, Event, Severity, Tree, say
+from guard.events.producer import Producer
+from guard.redact import Redacted, bless, program_name, redact_text, withhold
+
+_TEXTS: Final = ("fingerprint", "key_id", "kind", "confidence", "second_opinion", "advice", "carrier")
+_NUMBERS: Final = ("line", "offset", "length")
+_FLAGS: Final = ("incident", "partial", "baseline")
+
+
+def exposure(
+    producer: Producer, row: Mapping[str, object], *, tree: Tree, severity: Severity | None = None, when: int = 0
+) -> Event:
+    """Make the event of one exposure.
+
+    Args:
+        producer: who saw it.
+        row: a line of `guard redact --report` (docs/redact.md).
+        tree: the session it was seen in, or the user alone.
+        severity: where it is known better; else high for an incident, medium for what is likely, low for the rest.
+        when: nanoseconds since 1970; now where not given.
+    """
+    kind = program_name(str(row.get("kind", "secret")))
+    detail: dict[str, Detail] = {}
+    for name in _TEXTS:
+        value = row.get(name)
+        if isinstance(value, str):
+            detail[name] = redact_text(value) if name in ("advice", "second_opinion") else _word(value)
+        elif value is None and name in row:
+            detail[name] = None
+    for name in (*_NUMBERS, *_FLAGS):
+        value = row.get(name)
+        if isinstance(value, (int, bool)):
+            detail[name] = value
+    place = row.get("file", row.get("source"))
+    if isinstance(place, str):
+        detail["file"] = redact_text(place)
+        detail["object"] = redact_text(place)
+    former = row.get("former")
+    if isinstance(former, list):
+        detail["former"] = [
+            {"key_id": _word(str(each.get("key_id", ""))), "fingerprint": _word(str(each.get("fingerprint", "")))}
+            for each in former
+            if isinstance(each, dict)
+        ]
+    likely = row.get("confidence") in ("high", "medium")
+    return producer.event(
+        "exposure",
+        "secret",
+        severity or (Severity.HIGH if row.get("incident") is True else Severity.MEDIUM if likely else Severity.LOW),
+        say("a {} was seen", kind),
+        tree=tree,
+        detail=detail,
+        mitre=("T1552.001",),
+        when=when,
+    )
+
+
+def _word(text: str) -> Redacted:
+    """A digest, a key's id or a kind: letters, digits and dashes, or nothing at all."""
+    plain = text.replace("-", "").replace("_", "").replace(".", "").replace(":", "")
+    return bless(text) if len(text) <= 160 and (plain.isalnum() and plain.isascii()) else withhold(text)
