@@ -18,6 +18,7 @@ class Connection:
     Attributes:
         through: lines dealt with.
         dropped: of them not taken.
+        adopting: users' spools that it waits for.
     """
 
     def __init__(self, channel: socket.socket, peer: Peer) -> None:
@@ -25,6 +26,7 @@ class Connection:
         self.peer = peer
         self.through = 0
         self.dropped = 0
+        self.adopting = 0
         self._rest = b""
         self._number = channel.fileno()
 

@@ -50,6 +50,7 @@ TELL: Final = 10.0
 CHILDREN: Final = 4
 POKE: Final = b'{"adopt":true}'
 """A line by which a user asks that his own spool be adopted now."""
+ADOPTED: Final = b'{"adopted":true}\n'
 
 
 class Service:
@@ -93,12 +94,13 @@ class Service:
         self._redactor = Redactor()
         self._ration = Ration(self.settings.ration.rate, self.settings.ration.burst)
         self._beat = beat
+        self._told = False
         self._broken: dict[str, tuple[int, int, int]] = {}
         self._accepted = 0
         self._claimed: OrderedDict[str, int] = OrderedDict()
         self._connections: dict[int, Connection] = {}
         self._readings: dict[int, adopt.Reading] = {}
-        self._pokes: dict[int, list[Connection]] = {}
+        self._pokes: dict[tuple[int, str], list[Connection]] = {}
         self._wanted: OrderedDict[tuple[int, str], None] = OrderedDict()
         self._selector = selectors.DefaultSelector()
         self._path = socket_at
@@ -297,13 +299,14 @@ class Service:
     # Users' own spools ------------------------------------------------------------------------------
 
     def _poke(self, connection: Connection) -> None:
-        """A user says that there is something new in his own spool, and waits until it is adopted."""
-        places = [each for each in self._places() if each[0] == connection.peer.uid]
+        """Somebody says that there is something new, and waits until it is adopted: his own, or for root all."""
+        peer = connection.peer
+        places = [each for each in self._places() if each[0] == peer.uid or peer.is_root]
+        connection.adopting = len(places)
         if not places:
-            self._answer([(connection, b'{"adopted":true}\n')])
-            return
-        self._pokes.setdefault(connection.peer.uid, []).append(connection)
+            self._answer([(connection, ADOPTED)])
         for each in places:
+            self._pokes.setdefault(each, []).append(connection)
             self._wanted[each] = None
             self._wanted.move_to_end(each, last=False)
 
@@ -345,14 +348,19 @@ class Service:
             batch.kept.append(("adopted", key, b"%d" % part.end))
             self._adopted[key] = part.end
             more |= part.more
+        place = reading.uid, reading.directory
         if more:
-            self._wanted[reading.uid, reading.directory] = None
-        elif not any(uid == reading.uid for uid, _ in self._wanted):
-            waiting = self._pokes.pop(reading.uid, [])
-            if waiting:
-                self._store(batch)
-                batch.clear()
-                self._answer([(each, b'{"adopted":true}\n') for each in waiting])
+            self._wanted[place] = None
+        if place in self._wanted:
+            return  # who poked in the middle of it waits for the next
+        waiting = self._pokes.pop(place, [])
+        if waiting:
+            self._store(batch)
+            batch.clear()
+        for each in waiting:
+            each.adopting -= 1
+            if not each.adopting:
+                self._answer([(each, ADOPTED)])
 
     def _exposures(self, lines: Sequence[bytes], uid: int, file: str) -> list[bytes]:
         """What `guard redact --record` left, as events; the same row is the same event again."""
@@ -389,8 +397,7 @@ class Service:
             self.spool.forget_kept("adopted", int(self._clock() / 1e9) - 90 * 86400)
         if self._is_due("beat", float(self.settings.heartbeat_s), now):
             self._own(self._beat(self.producer, self._status()), batch)
-        if self._is_due("tell", TELL, now):
-            self._tell()
+        self._tell(now)
 
     def _is_due(self, name: str, every: float, now: float) -> bool:
         if self._times[name] and now - self._times[name] < every:
@@ -401,8 +408,13 @@ class Service:
     def _own(self, event: Event, batch: Batch) -> None:
         batch.entries.append(Entry(event.plain(), renumber=True))
 
-    def _tell(self) -> None:
+    def _tell(self, now: float) -> None:
+        """Tell what was lost: at once, and then not again for a while."""
+        if now - self._times["tell"] < (TELL if self._told else TICK):
+            return
+        self._times["tell"] = now
         losses = self.spool.losses()
+        self._told = bool(losses)
         if not losses:
             return
         total = sum(each.count for each in losses)
