@@ -20,6 +20,7 @@ test-long: setup lint
 bench: setup
 	@.venv/bin/python bench/start.py
 	@.venv/bin/python bench/steady.py
+	@.venv/bin/python bench/shell.py
 
 clean:
 	rm -rf .venv

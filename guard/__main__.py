@@ -22,6 +22,11 @@ def main() -> int:
         from guard.monitor.command import main as monitor
 
         return monitor(words[1:])
+    if words[:1] == ["history"] and words[1:2] in (["line"], ["fish"], ["tcsh"], ["end"]):
+        from importlib import import_module
+
+        code: int = import_module(f"guard.history.{words[1].replace('end', 'scrub')}").main(words[2:])
+        return code
     from guard.cli import main as full
 
     return full(words)

@@ -10,7 +10,7 @@ wanted="python3:python3 git:git gcc:gcc make:make tar:tar node:nodejs npm:npm sq
 setfacl:acl setfattr:attr strace:strace bwrap:bubblewrap firejail:firejail bindfs:bindfs xz:xz-utils unshare:util-linux
 zstd:zstd clang:clang llvm-strip:llvm curl:curl ip:iproute2"
 # what tests/beds and tests/system/ways start
-wanted="$wanted sshd:openssh-server ssh:openssh-client tmux:tmux crontab:cron at:at"
+wanted="$wanted sshd:openssh-server ssh:openssh-client tmux:tmux crontab:cron at:at zsh:zsh fish:fish tcsh:tcsh"
 missing=""
 for pair in $wanted; do
 	command -v "${pair%%:*}" > /dev/null 2>&1 || missing="$missing ${pair##*:}"
@@ -62,7 +62,7 @@ if [ ! -e .venv/bin/python ]; then
 fi
 env=$(readlink -f .venv)
 stamp=$env/.installed
-if [ ! -e "$stamp" ] || [ -n "$(find pyproject.toml guard policies packaging/setup.sh packaging/install-entry packaging/build-exec -newer "$stamp" ! -name '*.pyc' ! -name __pycache__ -print -quit)" ]; then
+if [ ! -e "$stamp" ] || [ -n "$(find pyproject.toml guard policies hooks packaging/setup.sh packaging/install-entry packaging/build-exec -newer "$stamp" ! -name '*.pyc' ! -name __pycache__ -print -quit)" ]; then
 	if [ ! -e "$stamp" ] || [ pyproject.toml -nt "$stamp" ]; then
 		"$env/bin/python" -m pip install -q --disable-pip-version-check '.[test]'
 	else

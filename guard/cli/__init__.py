@@ -45,6 +45,7 @@ COMMANDS: Mapping[str, Group] = {
     "feed": Group("guard.cli.feed", "Send events to where a site wants them.", own=("--config",)),
     "fleet": Group("guard.cli.fleet", "Tell how the nodes of a site are doing."),
     "incidents": Group("guard.cli.incidents", "Take in a site's events; its exposed keys."),
+    "history": Group("guard.cli.history", "Keep secrets out of shell histories."),
     "learn": Group("guard.cli.learn", "Watch a session, propose the narrowest policy for it."),
     "explain": Group("guard.cli.explain", "Tell whether a session may do something, and what would allow it."),
     "monitor": Group("guard.monitor.command", "Watch every agent's tree on this node."),

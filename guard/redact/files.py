@@ -272,7 +272,12 @@ def _sync_folder(folder: str) -> None:
 
 
 def fitted(mark: bytes, length: int) -> bytes:
-    """Return what stands over `length` bytes: the marker and stars, a shorter word, or stars alone."""
+    """Return what stands over `length` bytes: the marker and stars, a shorter word, or stars alone.
+
+    A marker without brackets is for histories: there a star would be a pattern when the line is called back.
+    """
+    if mark[:1] != b"[":
+        return mark.ljust(length, b"_") if len(mark) <= length else b"_" * length
     for text in (mark, b"[REDACTED:" + mark[10:].partition(b":")[0].rstrip(b"]") + b"]", b"__REDACTED__"):
         if len(text) <= length:
             return text + b"*" * (length - len(text))

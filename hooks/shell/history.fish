@@ -1,0 +1,79 @@
+# guard: takes a secret out of a line before fish stores it; the command itself runs unchanged (docs/shells.md).
+# Written by `guard history install`; fish 3.2 and later.
+if status is-interactive; and not set -q _guard_history; and @WANTED@
+    set -g _guard_history @GUARD@
+    set -g _guard_history_rx @PREFILTER@
+    set -g _guard_history_pending
+
+    # Prints the line without its secrets; fails where there are none.
+    function _guard_history_clean
+        string match -qir -- $_guard_history_rx "$argv[1]"; or return 1
+        set -l new
+        set -l code 127 # fish would say so at the terminal where there is no such program
+        if test -x $_guard_history
+            set new (printf %s "$argv[1]" | $_guard_history history line 2>/dev/null | string collect -N)
+            set code $pipestatus[2]
+        end
+        if test $code -ne 0 -a $code -ne 1
+            # Nobody could say what is secret in it: all but the program's name goes.
+            set -l first (string match -r -- '^\S+' "$argv[1]")
+            string match -qir -- $_guard_history_rx'|[\'"=]' "$first"; and set first
+            set new (string join -- ' ' $first __REDACTED__)
+            set code 0
+        end
+        test $code -eq 0; or return 1
+        printf %s $new
+    end
+
+    if string match -qr '^([4-9]|\d\d)' -- $version
+        # fish 4 asks, and takes a line of ours.
+        if functions -q fish_should_add_to_history
+            functions -c fish_should_add_to_history _guard_history_theirs
+        end
+        function fish_should_add_to_history
+            if functions -q _guard_history_theirs
+                _guard_history_theirs $argv; or return
+            else if string match -q ' *' -- "$argv[1]"
+                return 2
+            end
+            set -l new (_guard_history_clean "$argv[1]" | string collect -N)
+            test $pipestatus[1] -eq 0; or return 0
+            builtin history append -- $new
+            return 1
+        end
+    else
+        # fish 3 stores the line first: it is taken out before the command runs, and again after it, and a line of
+        # ours is put into the file, from where the history in memory takes it.
+        function _guard_history_out
+            builtin history delete --exact --case-sensitive -- "$argv[1]"
+            builtin history save
+        end
+        function _guard_history_before --on-event fish_preexec
+            set -g _guard_history_pending
+            set -l new (_guard_history_clean "$argv[1]" | string collect -N)
+            test $pipestatus[1] -eq 0; or return
+            set -g _guard_history_pending "$argv[1]"
+            _guard_history_out "$argv[1]"
+            string match -q ' *' -- "$argv[1]"; and return # fish keeps such a line in memory only, until the next one
+            set -q fish_private_mode; and return
+            set -l session fish
+            if set -q fish_history
+                test -n "$fish_history"; or return
+                set session $fish_history
+            end
+            if test -x $_guard_history
+                printf %s $new | $_guard_history history fish $session 2>/dev/null
+            else
+                set -l data $XDG_DATA_HOME ~/.local/share
+                string join -- \n "- cmd: $new" "  when: "(date +%s) >>$data[1]/fish/"$session"_history
+            end
+            and builtin history merge
+        end
+        function _guard_history_after --on-event fish_postexec
+            if test -n "$_guard_history_pending"
+                _guard_history_out "$_guard_history_pending"
+                set -g _guard_history_pending
+            end
+        end
+    end
+end

@@ -1,0 +1,65 @@
+"""Every line in which the redactor finds something makes a shell ask, and it is what all four engines can read."""
+
+from __future__ import annotations
+
+import random
+import re
+import subprocess
+
+import pytest
+
+from guard.history.prefilter import alternatives, expression
+from guard.redact import samples
+from guard.redact.rules.commands import COMMANDS
+from guard.redact.rules.formats import FORMATS
+from guard.redact.rules.table import CONTEXTS
+from guard.redact.scan import Scanner
+from guard.redact.stream import redact_bytes
+
+ROWS = {f"{type(row).__name__} {number}": row for number, row in enumerate([*CONTEXTS, *COMMANDS, *FORMATS])}
+ORDINARY = (
+    "ls -la", "cd ..", "git status", "git commit -m 'fix it'", "npm install", "make -j4", "vim src/main.c", "squeue -u bob", "pwd",
+    "grep -rn foo src", "tar xzf foo-1.2.3.tar.gz", "ssh login2", "top", "python train.py --epochs 20 --lr 0.01", "man bash",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_what_the_redactor_finds_makes_a_shell_ask(name: str) -> None:
+    rng = random.Random(name)
+    scanner = Scanner()
+    asked = re.compile(expression(), re.IGNORECASE | re.DOTALL)
+    for sample in ROWS[name].samples:
+        for form in ("{}", "x {} y", "export FOO={}", "for i in 1; do x {}; done"):
+            line = form.format(samples.fill(sample, rng)[0])
+            if b"[REDACTED" in redact_bytes(line.encode() + b"\n", scanner):
+                assert asked.search(line), line
+
+
+@pytest.mark.parametrize("line", ORDINARY)
+def test_an_ordinary_line_asks_nobody(line: str) -> None:
+    assert not re.search(expression(), line, re.IGNORECASE | re.DOTALL)
+
+
+@pytest.mark.parametrize(
+    ("program", "script"),
+    [
+        ("bash", 'line=$2; [[ ${line,,} =~ $1 ]]'),
+        ("zsh", 'setopt nocasematch; [[ $2 =~ $1 ]]'),
+        ("fish", 'string match -qir -- $argv[2] $argv[3]'),
+        ("sh", 'printf %s "$2" | grep -Eqi -e "$1"'),
+    ],
+)
+def test_every_shell_reads_it_alike(program: str, script: str) -> None:
+    for line, hit in (("mysql -pX1y2z3w4 db", True), ("x --PassWord Abc12345", True), *((o, False) for o in ORDINARY)):
+        try:
+            done = subprocess.run([program, "-c", script, "x", expression(), line], check=False, capture_output=True)
+        except FileNotFoundError:
+            pytest.skip(f"no {program} here")
+        assert (done.returncode, done.stderr) == (0 if hit else 1, b""), line
+
+
+def test_alternatives_match_their_words_and_no_others() -> None:
+    words = ["my", "mysql", "mysqldump", "maria", "a.b", "7z"]
+    made = re.compile(alternatives(words))
+    assert all(made.fullmatch(word) for word in words)
+    assert not any(made.fullmatch(word) for word in ("m", "mys", "axb", "7", ""))
