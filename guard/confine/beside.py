@@ -39,6 +39,7 @@ def run(
         _settings(launch), held.writable(), ruleset.duplicate(), recorder.record, held.denies
     )
     handlers.equip(supervisor)
+    supervisor.keep(held.absent)
     if launch.options.tell:
         recorder.stderr = os.dup(2)  # the supervisor gives its own stderr away
 
@@ -71,6 +72,7 @@ def told(launch: "Launch", held: "places.Places") -> "dict[str, object]":
         "settings": settings,
         "writable": tuple(path for path in held.writable() if path != tmp),
         "covers": held.covers,
+        "absent": held.absent,
         "state": launch.options.state,
         "harness": launch.harness,
         "user": launch.user,
@@ -114,6 +116,7 @@ def _main(words: "list[str]") -> int:
         lambda real: any(places.covers(tree, real) for tree in covers),
     )  # fmt: skip
     handlers.equip(supervisor)
+    supervisor.keep(know["absent"])
     for fd in (ruleset, waiter, channel, stderr):
         os.set_inheritable(fd, False)
     if know["tell"]:

@@ -516,6 +516,9 @@ class Launch:
         level, missing = statuses["files"]
         if level in ("enforced", "partial"):
             missing = [*missing, *held.notes]
+            if held.absent and not supervised:
+                names = ", ".join(held.absent)
+                missing.append(f"what does not exist yet is not protected without the supervisor: {names}")
             if held.shields and not masked:
                 missing.append(f"protected but writable here: {', '.join(held.shields)}")
             statuses["files"] = ("partial" if missing else "enforced", missing)

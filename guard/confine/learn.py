@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from guard.confine import places
 from guard.confine.handlers import paths
 from guard.confine.handlers.addresses import Address
+from guard.confine.keep import Keeper
 from guard.kernel import seccomp
 from guard.kernel.notify import Call, Gone, Unreadable
 from guard.policy import filter as filters
@@ -124,6 +125,7 @@ class Watcher:
     """
 
     def __init__(self, machine: str, report: int) -> None:
+        self.keeper: Keeper | None = None  # nothing is refused here
         self.seen = Seen()
         self._report = report
         names = [*_PATHS, *_PAIRS, *_ADDRESSES]

@@ -186,6 +186,7 @@ class Places:
     Attributes:
         hidden: existing denied places.
         shields: existing protected places below a writable one.
+        absent: protected names that do not exist, in directories that do.
         anchors: the directories between: to rename one would take its shield along, and leave room for another.
         terminals: devices that lead to terminals of the session's own alone, once there are such; granted then.
         queues: a descriptor of the session's own POSIX message queues, -1 for none; used up by `grant`.
@@ -208,6 +209,7 @@ class Places:
         self.queues = -1
         self.hidden: list[str] = []
         self.shields: list[str] = []
+        self.absent: list[str] = []
         self.anchors: list[str] = []
         self._known: dict[str, str] = {}
         self._names: dict[str, set[str]] = {}
@@ -270,6 +272,8 @@ class Places:
         for name in ("commondir", "gitdir", "config.worktree"):
             if _kind(f"{private}/{name}"):
                 self._protect(f"{private}/{name}")
+            elif private == gate and _kind(gate) == _DIRECTORY:
+                self.absent.append(f"{private}/{name}")
 
     def _deny(self, path: str, ancestors: "set[str]") -> None:
         # A link below a place that trees write is a tree's: what it points to is not denied in its name.
@@ -291,7 +295,10 @@ class Places:
         """Shield a place, where it is writable, and what it is a link to: ~/.bashrc may lie in a project."""
         if not self._kind(path):
             if (path + "/").startswith(self._written):
-                self.notes.append(f"{path} does not exist yet: not protected")
+                if self._kind(dirname(path)) == _DIRECTORY:
+                    self.absent.append(path)
+                else:
+                    self.notes.append(f"{path} does not exist yet: not protected")
             return set()
         targets = {path, self._real(path)}
         for target in targets:

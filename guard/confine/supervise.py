@@ -34,8 +34,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Protocol
 
+    from guard.confine.keep import Keeper
+
     class Supervisor(Protocol):
         """Who answers: `guard.confine.handlers.base`, or the watcher of `guard learn`."""
+
+        keeper: "Keeper | None"
 
         def begin(self, command: int) -> None:
             """Take note that the tree is about to start."""
@@ -219,16 +223,20 @@ def _end_all() -> int:
     return 125 << 8
 
 
+def _kill_children() -> None:
+    for name in os.listdir("/proc/self/task"):
+        with open(f"/proc/self/task/{name}/children") as children:
+            for pid in children.read().split():
+                try:
+                    os.kill(int(pid), _signal.SIGKILL)
+                except OSError:
+                    continue
+
+
 def end_children() -> None:
     """Kill every child that was left to us, and theirs as they are left to us in turn."""
     while True:
-        for name in os.listdir("/proc/self/task"):
-            with open(f"/proc/self/task/{name}/children") as children:
-                for pid in children.read().split():
-                    try:
-                        os.kill(int(pid), _signal.SIGKILL)
-                    except OSError:
-                        continue
+        _kill_children()
         try:
             os.waitpid(-1, 0)
             while os.waitpid(-1, os.WNOHANG)[0]:
@@ -326,6 +334,7 @@ class _Service:
         self._command = command
         self._ended = False
         self._stopped = False
+        self._ending = False
         self._channel = channel
         self._waiter = os.pidfd_open(os.getppid())
         handle = os.pidfd_open(command)
@@ -343,18 +352,27 @@ class _Service:
         gc.enable()  # for months, perhaps
         poll = select.poll()
         waiter = self._channel.fileno()
-        for fd in (self._listener, wake, waiter):
-            poll.register(fd, select.POLLIN)
+        keeper = self._supervisor.keeper
+        kept = keeper.fileno() if keeper else -1
+        for fd in (self._listener, wake, waiter, kept):
+            if fd >= 0:
+                poll.register(fd, select.POLLIN)
         self._reap()
         while True:
             for fd, event in poll.poll():
                 if fd == wake:
                     os.read(wake, 4096)
                     self._reap()
+                    if self._ending:
+                        _kill_children()  # those that were left to us by the ones before
                 elif fd == waiter:
                     poll.unregister(waiter)
                     if not self._ended:
                         os.kill(self._command, _signal.SIGKILL)
+                elif fd == kept:
+                    if keeper and keeper.look():
+                        self._ending = True
+                        _kill_children()
                 elif event & select.POLLIN:
                     call = notify.receive(self._listener)
                     if call is not None:

@@ -529,14 +529,6 @@ def test_a_repository_can_still_be_worked_in(stage: Stage, repository: Path) -> 
         assert done.returncode == 0, done.stderr
 
 
-@PLAIN
-@pytest.mark.nested
-@pytest.mark.xfail(strict=True, reason="needs the supervisor: what does not exist yet cannot be mounted over")
-def test_git_cannot_be_led_to_other_settings_by_a_new_file(stage: Stage, repository: Path) -> None:
-    """`.git/commondir` says where settings and hooks are; git reads it in any repository."""
-    stage.refused((EACCES, EPERM, EROFS), "create", "{git}/commondir")
-
-
 @pytest.mark.nested
 def test_without_the_mask_the_status_says_that_hooks_are_open(stage: Stage, repository: Path) -> None:
     """Landlock cannot take rights away beneath a grant; what is open is told, and --require refuses."""

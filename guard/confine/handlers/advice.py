@@ -33,6 +33,7 @@ ADVICE: "dict[str, Advice]" = {
     "world-writable-acl": ("everybody would get the right to write", "an entry for a named user or group"),
     "setuid-mode": ("it would run as its owner for everybody", "a mode without the set-id bits"),
     "metadata-outside": ("it lies outside the writable places", "a copy in the project; else " + ASK),
+    "protected-made": ("a protected name that did not exist was made; it was moved aside", "another name"),
     "task-outside": ("that process is not of this session", "name a process of this session"),
     "pipe-to-shell": ("a download would run unread", "save it, read it, and let a person run it"),
     "downloaded-exec": ("it was downloaded in this session", "read it, and let a person run it"),

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
+    from guard.confine.keep import Keeper
+
     Handler = Callable[["Supervisor", Call], int]
 
 CONTINUE, PENDING = -1, -2
@@ -71,6 +73,7 @@ class Supervisor:
         denies: "Callable[[str], bool]" = lambda real: False,
     ) -> None:
         self.settings = settings
+        self.keeper: Keeper | None = None
         self.fault = ""  # why a finding could not be recorded
         self.writable = writable
         self._denies = denies
@@ -126,6 +129,16 @@ class Supervisor:
         """
         if real.startswith("/") and not real.startswith("/memfd:") and not self.may_write(real):
             self.decide("metadata", "metadata-outside", f"{act} {real}", 1, call, "a project or write grant there")
+
+    def keep(self, absent: "list[str]") -> None:
+        """Watch over protected names that do not exist."""
+        if absent and self.mode("files") == "enforce":
+            from guard.confine.keep import Keeper
+
+            self.keeper = Keeper(absent, self._came)
+
+    def _came(self, path: str, aside: str) -> None:
+        self.tell("files", "protected-made", "denied", f"make {path}", f"it is {aside} now", self.command)
 
     def begin(self, command: int) -> None:
         """The tree is about to start."""

@@ -7,6 +7,7 @@ import select
 import socket
 import struct
 import subprocess
+import time
 
 from act import Undone, act, call, changed, keep, name, raw
 
@@ -66,6 +67,17 @@ def put(path, text="x"):
     os.makedirs(os.path.dirname(path), exist_ok=True)
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
     os.write(fd, text.encode())
+
+
+@act
+def put_for_good(path):
+    """The same under a name that is not there; what is taken away again at once has not been put there."""
+    put(path)
+    end = time.monotonic() + 3
+    while time.monotonic() < end:
+        if not os.path.exists(path):
+            raise Undone
+        time.sleep(0.01)
 
 
 @act

@@ -75,10 +75,10 @@ REPOSITORY = _rows(
     ("core.hooksPath by git config", "git_setting  {project}  core.hooksPath  /tmp"),
     ("core.fsmonitor by writing .git/config", "append  {project}/.git/config"),
     ("replace .git/config by rename", "replace  {project}/.git/config  [core]"),
+    (".git/config.worktree that was not there", "put_for_good  {project}/.git/config.worktree"),
+    (".git/commondir that was not there", "put_for_good  {project}/.git/commondir"),
+    ("hooks of a repository without any", "put_for_good  {second}/.git/hooks/pre-commit"),
     ("put another .git in the place of this one", "replace_repository  {project}/.git  hooks/post-merge"),
-    (".git/config.worktree that was not there", "put  {project}/.git/config.worktree"),
-    (".git/commondir that was not there", "put  {project}/.git/commondir"),
-    ("hooks of a repository without any", "put  {second}/.git/hooks/pre-commit"),
 )
 READING = _rows(
     "files, reading",

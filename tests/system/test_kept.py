@@ -1,0 +1,99 @@
+"""Protected names that do not exist when a session starts: nothing stays under them, and nothing is lost."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.system.mask import masked
+from tests.system.stage import NO_MASK, Stage
+
+SCRIPT = """
+set -eu
+cd {git}
+{act}
+for i in $(seq 300); do [ -e {name} ] || exit 7; sleep 0.01; done
+"""
+MADE = {
+    "a file": "echo mine > {name}",
+    "a directory": "mkdir {name}",
+    "a link": "ln -s ../file {name}",
+    "a move": "echo mine > other; mv other {name}",
+    "a hard link": "echo mine > other; ln other {name}",
+    "a socket": "/usr/bin/python3 -c 'import socket; socket.socket(socket.AF_UNIX).bind(\"{name}\")'",
+}
+
+
+@pytest.fixture
+def git(stage: Stage) -> Iterator[Path]:
+    stage.account.command(["git", "init", "-q", "--template=", str(stage.project)])
+    yield stage.project / ".git"
+
+
+def run(stage: Stage, git: Path, act: str, name: str, policy: str) -> int:
+    script = SCRIPT.format(git=git, act=act.format(name=name), name=name)
+    return stage.account.guard(["sh", "-c", script], "--no-project-policy", policy=policy, cwd=stage.project).returncode
+
+
+@pytest.mark.parametrize("name", ["commondir", "config.worktree", "hooks"])
+@pytest.mark.parametrize("how", ["masked", "unmasked"])
+def test_what_appears_under_a_protected_name_is_moved_aside(stage: Stage, git: Path, name: str, how: str) -> None:
+    policy = masked(stage.account) if how == "masked" else stage.policy(NO_MASK)
+    assert run(stage, git, MADE["a file"], name, policy) == 7
+    assert not (git / name).exists()
+    aside = list(git.glob(f"{name}.guard-refused-*"))
+    assert [path.read_text() for path in aside] == ["mine\n"]
+    stage.account.command(["sh", "-c", f"echo mine > {git}/{name}"])
+    assert (git / name).exists()  # without guard it stays
+
+
+@pytest.mark.parametrize("act", MADE)
+def test_however_it_is_made(stage: Stage, git: Path, act: str) -> None:
+    assert run(stage, git, MADE[act], "commondir", masked(stage.account)) == 7
+    assert not (git / "commondir").is_symlink()
+    assert not (git / "commondir").exists()
+
+
+def test_it_is_on_record(stage: Stage, git: Path) -> None:
+    run(stage, git, MADE["a file"], "commondir", masked(stage.account))
+    lines = [json.loads(line) for line in (stage.account.state / "events.jsonl").read_text().splitlines()]
+    assert [line["verdict"] for line in lines if line["rule"] == "protected-made"][-1:] == ["denied"]
+
+
+def test_what_was_there_at_the_start_is_left_alone(stage: Stage, git: Path) -> None:
+    stage.account.write(git / "config.worktree", "[core]\n")
+    done = stage.account.guard(["sh", "-c", "echo x > .git/other; sleep 0.2"], policy=masked(stage.account), cwd=stage.project)
+    assert done.returncode == 0, done.stderr
+    assert (git / "config.worktree").read_text() == "[core]\n"
+
+
+def test_who_goes_on_making_it_is_ended(stage: Stage, git: Path) -> None:
+    script = "cd .git; setsid sleep 300 & while :; do echo x > commondir; done"
+    done = stage.account.guard(["sh", "-c", script], "--no-project-policy", policy=masked(stage.account), cwd=stage.project)
+    assert done.returncode == -9
+    assert not (git / "commondir").exists()
+    left = stage.account.command(["pgrep", "-u", str(stage.account.uid), "-f", "^sleep 300"])
+    assert left.stdout == ""
+
+
+def test_a_link_in_the_directory_s_place_leads_the_supervisor_nowhere(stage: Stage, git: Path) -> None:
+    """It must not move aside what lies elsewhere, where the tree could not: here another repository's hooks."""
+    elsewhere = stage.home / "repository"
+    stage.account.command(["git", "init", "-q", str(elsewhere)])
+    script = f"mv .git away; ln -s {elsewhere}/.git .git; echo x > away/x; sleep 0.3"
+    stage.account.guard(["sh", "-c", script], "--no-project-policy", policy=stage.policy(NO_MASK), cwd=stage.project)
+    assert (elsewhere / ".git/hooks").is_dir()
+    assert list((elsewhere / ".git").glob("*refused*")) == []
+
+
+def test_git_goes_on_as_usual(stage: Stage, git: Path) -> None:
+    script = """
+    set -e; git config user.name >/dev/null || export GIT_AUTHOR_NAME=a GIT_AUTHOR_EMAIL=a@b GIT_COMMITTER_NAME=a GIT_COMMITTER_EMAIL=a@b
+    for n in 1 2 3; do echo $n > f; git add f; git commit -qm $n; done; git gc -q; git branch b; git checkout -q b; git status --short
+    """
+    done = stage.account.guard(["bash", "-c", script], "--no-project-policy", policy=masked(stage.account), cwd=stage.project)
+    assert done.returncode == 0, done.stderr
+    assert list(git.glob("*refused*")) == []
