@@ -13,7 +13,7 @@ from guard.cli import Places
 from guard.confine import learn, state, supervise
 from guard.confine.launch import Launch, Plan
 from guard.errors import ControlError, UsageError
-from guard.kernel import MACHINE, landlock, notify
+from guard.kernel import MACHINE, drop_capabilities, landlock, notify
 from guard.policy.assign import Config, Request, resolve
 
 app = typer.Typer(add_completion=False)
@@ -44,6 +44,7 @@ class Learning(Launch):
 
         def enter() -> int:
             ruleset.restrict(self.plan["restrict_flags"])
+            drop_capabilities()  # as every session; and S may take nothing from a process that has more than it
             return notify.load_listener(self.own_ipc + self.plan["bpf_supervised"], self.plan["seccomp_flags"])
 
         self.status = supervise.stay(enter, lambda: self.execute(program, environment), watcher)
