@@ -44,12 +44,13 @@ COMMANDS: Mapping[str, Group] = {
     "serve": Group("guard.cli.serve", "Run the resident services."),
     "feed": Group("guard.cli.feed", "Send events to where a site wants them.", own=("--config",)),
     "fleet": Group("guard.cli.fleet", "Tell how the nodes of a site are doing."),
-    "incidents": Group("guard.cli.incidents", "Take in a site's events; its exposed keys."),
     "history": Group("guard.cli.history", "Keep secrets out of shell histories."),
     "learn": Group("guard.cli.learn", "Watch a session, propose the narrowest policy for it."),
     "explain": Group("guard.cli.explain", "Tell whether a session may do something, and what would allow it."),
     "monitor": Group("guard.monitor.command", "Watch every agent's tree on this node."),
     "ps": Group("guard.cli.ps", "List the agents' trees of this node."),
+    "incidents": Group("guard.cli.incidents", "Exposed keys, from the first sighting to the rotation."),
+    "report": Group("guard.cli.report", "Reports people read: keys, acts, coverage, changes, losses."),
     "doctor": Group("guard.cli.doctor", "Tell each control's status on this host, found out by trying."),
 }
 """Command → where it lives; `run` is the launcher's."""

@@ -38,7 +38,7 @@ def status(
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object a node.")] = False,
 ) -> None:
     """Tell which nodes are silent, lose events, or are guarded by less than before; 1 where any is."""
-    from guard.cli.incidents import site_store, watch
+    from guard.cli.ingest import site_store, watch
     from guard.feeds.since import moment
     from guard.fleet.judge import judge
     from guard.fleet.store import Store

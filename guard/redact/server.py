@@ -193,7 +193,7 @@ def serve(path: str | None = None, ready: threading.Event | None = None, stop: t
     )
     service = Service(keys, uid)
     listener = listen(place, everybody=uid == 0)
-    _notify(b"READY=1")
+    notify(b"READY=1")
     if ready is not None:
         ready.set()
     slots = threading.BoundedSemaphore(CONNECTIONS)
@@ -272,8 +272,8 @@ def _converse(connection: socket.socket, service: Service, slots: threading.Boun
         slots.release()
 
 
-def _notify(state: bytes) -> None:
-    """Tell systemd (sd_notify(3))."""
+def notify(state: bytes) -> None:
+    """Tell systemd (sdnotify(3))."""
     address = os.environ.get("NOTIFY_SOCKET")
     if not address:
         return

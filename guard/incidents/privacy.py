@@ -1,0 +1,302 @@
+"""What is stored about an account, taken out for it, or erased: ledger, spool, the site's store and the archive.
+
+A purge takes the person out and leaves the fact: counts stay, and an incident stays for as long as its clock runs,
+without whose it was. The record of a purge holds no data, not even the name: a digest of it under a salt of its own.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import secrets
+import sqlite3
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Final, Protocol
+
+import orjson
+
+from guard.errors import StateError
+from guard.incidents.ledger import Ledger
+
+ERASED: Final = "erased"
+
+
+class Keeper(Protocol):
+    """A place that keeps records of people: a spool, a store, an archive.
+
+    Attributes:
+        what: how it is named to people.
+    """
+
+    what: str
+
+    def records(self, user: str, uid: int, before: int) -> Iterator[bytes]:
+        """Yield every record of an account that happened before a moment (µs since 1970), as lines of JSON."""
+
+    def erase(self, user: str, uid: int, before: int) -> int:
+        """Erase them; returns how many there were."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """What one place holds about an account: how many records, and the oldest as a date, "" for none."""
+
+    what: str
+    records: int
+    oldest: str
+
+
+def stored(ledger: Ledger, user: str, uid: int) -> list[Stored]:
+    """Return what the ledger holds about an account.
+
+    Args:
+        ledger: open.
+        user, uid: the account; a number of a sighting counts only where it has no name.
+    """
+    db = ledger.database
+    who = (user, uid)
+    return [
+        _stored("exposures of keys of yours", db.execute(
+            "SELECT count(*), min(happened_first) FROM sighting WHERE user = ? OR (user = '' AND uid = ?)", who)),
+        _stored("decisions by you", db.execute("SELECT count(*), min(time) FROM action WHERE who = ?", (user,))),
+        _stored("days with counts of what your agents did", db.execute(
+            "SELECT count(DISTINCT day), NULL FROM tally WHERE user = ?", (user,))),
+        _stored("changes that name you", db.execute("SELECT count(*), min(time) FROM change WHERE who = ?", (user,))),
+        _stored("reads of others' records by you", db.execute(
+            "SELECT count(*), min(time) FROM access WHERE who = ?", (user,))),
+    ]  # fmt: skip
+
+
+def _stored(what: str, rows: sqlite3.Cursor) -> Stored:
+    count, oldest = rows.fetchone()
+    day = datetime.fromtimestamp(oldest / 1e6, UTC).strftime("%Y-%m-%d") if oldest else ""
+    return Stored(what, int(count), day)
+
+
+class LedgerKeeper:
+    """The ledger as a place that keeps records of people."""
+
+    what = "the ledger"
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger = ledger
+
+    def records(self, user: str, uid: int, before: int) -> Iterator[bytes]:
+        """Yield every row about an account."""
+        db = self._ledger.database
+        queries = {
+            "exposure": ("SELECT * FROM sighting WHERE (user = ? OR (user = '' AND uid = ?)) AND happened_first < ?",
+                         (user, uid, before)),
+            "decision": ("SELECT * FROM action WHERE who = ? AND time < ?", (user, before)),
+            "count": ("SELECT * FROM tally WHERE user = ? AND day < ?", (user, _day(before))),
+            "change": ("SELECT * FROM change WHERE who = ? AND time < ?", (user, before)),
+            "read": ("SELECT * FROM access WHERE who = ? AND time < ?", (user, before)),
+            "mail": ("SELECT * FROM sent WHERE recipient LIKE ? || '@%' AND time < ?", (user, before)),
+        }  # fmt: skip
+        for name, (query, values) in queries.items():
+            found = db.execute(query, values)
+            columns = [column[0] for column in found.description]
+            for row in found:
+                yield orjson.dumps({"record": name, **dict(zip(columns, row, strict=True))})
+
+    def erase(self, user: str, uid: int, before: int) -> int:
+        """Take an account out of every row; the rows' numbers stay."""
+        db = self._ledger.database
+        with self._ledger.transaction():
+            rows = db.execute(
+                "SELECT alias, host, uid, user, source, path, spot, session, claim, baseline FROM sighting"
+                " WHERE (user = ? OR (user = '' AND uid = ?)) AND happened_first < ?",
+                (user, uid, before),
+            ).fetchall()
+            for row in rows:
+                db.execute(
+                    "UPDATE sighting SET user = ?, uid = -1, path = '', spot = ?, session = '', job = '', line = 0,"
+                    " offset = 0 WHERE (alias, host, uid, user, source, path, spot, session, claim, baseline)"
+                    " = (?,?,?,?,?,?,?,?,?,?)",
+                    (ERASED, secrets.token_hex(8), *row),
+                )
+            count = len(rows)
+            # Counts of the same day and rule are added to those of nobody.
+            tallies = db.execute("SELECT * FROM tally WHERE user = ? AND day < ?", (user, _day(before))).fetchall()
+            for day, host, control, rule, verdict, severity, harness, _, events, facts in tallies:
+                db.execute(
+                    "INSERT INTO tally VALUES (?,?,?,?,?,?,?,'',?,?) ON CONFLICT DO UPDATE SET"
+                    " events = events + excluded.events, facts = facts + excluded.facts",
+                    (day, host, control, rule, verdict, severity, harness, events, facts),
+                )
+            db.execute("DELETE FROM tally WHERE user = ? AND day < ?", (user, _day(before)))
+            count += len(tallies)
+            for query, values in (
+                ("UPDATE action SET who = ?, reason = '' WHERE who = ? AND time < ?", (ERASED, user, before)),
+                ("UPDATE action SET reason = ? WHERE verb = 'assign' AND reason = ? AND time < ?",
+                 (ERASED, user, before)),
+                ("UPDATE change SET who = ?, message = '' WHERE (who = ? OR instr(message, ?)) AND time < ?",
+                 (ERASED, user, user, before)),
+                ("UPDATE access SET who = ? WHERE who = ? AND time < ?", (ERASED, user, before)),
+                ("DELETE FROM claim WHERE user = ? AND time < ?", (user, before)),
+                ("UPDATE OR REPLACE sent SET recipient = ? WHERE recipient LIKE ? || '@%' AND time < ?",
+                 (ERASED, user, before)),
+            ):  # fmt: skip
+                count += db.execute(query, values).rowcount
+        # What was overwritten must not stay in the log or in free pages of the file.
+        db.execute("VACUUM")
+        db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        return count
+
+
+def _day(moment: int) -> str:
+    return datetime.fromtimestamp(min(moment / 1e6, 253_402_300_799), UTC).strftime("%Y-%m-%d")
+
+
+def about(line: bytes, user: str, uid: int, before: int) -> bool:
+    """Say whether an event's line is of an account and happened before a moment (µs since 1970)."""
+    from guard.incidents.exposure import microseconds
+
+    try:
+        event = orjson.loads(line)
+    except orjson.JSONDecodeError:
+        return False
+    tree = event.get("tree") if isinstance(event, dict) else None
+    if not isinstance(tree, dict) or microseconds(event.get("time")) >= before:
+        return False
+    name = tree.get("user")
+    return bool(name == user if name else tree.get("uid") == uid and uid > 0)
+
+
+class ArchiveKeeper:
+    """A folder of JSON lines by day, zstd or plain, as the feed `archive` writes it."""
+
+    def __init__(self, folder: str) -> None:
+        self.what = f"the archive {folder}"
+        self._folder = folder
+
+    def records(self, user: str, uid: int, before: int) -> Iterator[bytes]:
+        """Yield every line about an account."""
+        for path in self._files():
+            yield from (line for line in _lines(path) if about(line, user, uid, before))
+
+    def erase(self, user: str, uid: int, before: int) -> int:
+        """Write each file anew without the personal part of the account's lines; others keep their bytes."""
+        count = 0
+        for path in self._files():
+            if not any(about(line, user, uid, before) for line in _lines(path)):
+                continue
+            temporary = f"{path}.{os.getpid()}.new"
+            with _writer(temporary, packed=path.endswith(".zst"), like=path) as write:
+                for line in _lines(path):
+                    if about(line, user, uid, before):
+                        count += 1
+                        line = _without_person(line)
+                    write(line + b"\n")
+            os.replace(temporary, path)
+        return count
+
+    def _files(self) -> list[str]:
+        with suppress(OSError):
+            names = sorted(os.listdir(self._folder))
+            return [os.path.join(self._folder, n) for n in names if n.endswith((".jsonl", ".jsonl.zst"))]
+        return []
+
+
+def _without_person(line: bytes) -> bytes:
+    event = orjson.loads(line)
+    event.update({"tree": {}, "process": {}, "detail": {}, "message": "", "erased": True})
+    return orjson.dumps(event)
+
+
+def _lines(path: str) -> Iterator[bytes]:
+    if path.endswith(".zst"):
+        import io
+
+        import zstandard
+
+        with open(path, "rb") as file:
+            reader = zstandard.ZstdDecompressor().stream_reader(file, read_across_frames=True)
+            yield from (line.rstrip(b"\n") for line in io.BufferedReader(reader))
+        return
+    with open(path, "rb") as file:
+        yield from (line.rstrip(b"\n") for line in file)
+
+
+class _writer:  # noqa: N801 - used as a function
+    """Writes a file beside another, with its mode and owner, synced before it takes its place."""
+
+    def __init__(self, path: str, *, packed: bool, like: str) -> None:
+        info = os.stat(like)
+        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, info.st_mode & 0o777)
+        if os.geteuid() == 0:
+            os.fchown(fd, info.st_uid, info.st_gid)
+        self._path = path
+        self._file = os.fdopen(fd, "wb")
+        self._packer: Any = None
+        if packed:
+            import zstandard
+
+            self._packer = zstandard.ZstdCompressor(level=9).stream_writer(self._file, closefd=False)
+
+    def __enter__(self) -> Callable[[bytes], object]:
+        return (self._packer or self._file).write
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if self._packer is not None:
+            self._packer.close()
+        self._file.flush()
+        os.fsync(self._file.fileno())
+        self._file.close()
+        if kind is not None:
+            os.unlink(self._path)
+
+
+# --- holds and purges
+
+
+def hold(ledger: Ledger, user: str, reason: str, who: str) -> None:
+    """Forbid that an account's records are erased, until it is released."""
+    ledger.database.execute("INSERT OR REPLACE INTO hold VALUES (?, ?, ?, ?)", (user, reason, who, ledger.now()))
+
+
+def release(ledger: Ledger, user: str) -> bool:
+    """Take a hold away; False when there was none."""
+    return ledger.database.execute("DELETE FROM hold WHERE user = ?", (user,)).rowcount == 1
+
+
+def held(ledger: Ledger, user: str) -> str:
+    """Return why an account's records must stay; "" when they need not."""
+    row = ledger.database.execute("SELECT reason, who FROM hold WHERE user = ?", (user,)).fetchone()
+    return f"{row[0]} ({row[1]})" if row else ""
+
+
+def purge(ledger: Ledger, keepers: list[Keeper], user: str, uid: int, before: int) -> dict[str, int]:
+    """Erase an account's records everywhere guard can reach.
+
+    Args:
+        ledger: open; a hold in it stops everything.
+        keepers: the places.
+        user, uid: the account.
+        before: µs since 1970; what happened later stays.
+
+    Returns:
+        Place → records erased.
+
+    Raises:
+        StateError: a legal hold is on the account; nothing was erased.
+    """
+    why = held(ledger, user)
+    if why:
+        raise StateError(f"a legal hold is on {user}: {why}", "whoever placed it releases it: guard privacy release")
+    return {keeper.what: keeper.erase(user, uid, before) for keeper in keepers}
+
+
+def receipt(user: str) -> tuple[str, str]:
+    """Return (salt, digest) by which a purge can be proved to who knows the name, and tells nobody else."""
+    salt = secrets.token_hex(16)
+    return salt, hashlib.sha256(f"{salt}:{user}".encode("utf-8", "surrogateescape")).hexdigest()
+
+
+def until_now(clock: Callable[[], float] = time.time) -> int:
+    """Return a moment after everything that is stored, µs since 1970."""
+    return int(clock() * 1_000_000) + 86_400_000_000

@@ -1,0 +1,226 @@
+"""From a secret's sightings and the decisions about it to its state, its clock, and what comes next. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final, NamedTuple
+
+from guard.incidents.audience import widest
+from guard.incidents.ledger import Secret, Sighting
+from guard.incidents.settings import DAY, Settings
+from guard.incidents.urgency import priority
+
+
+class State(StrEnum):
+    """Where an incident stands."""
+
+    OPEN = "open"
+    NOTIFIED = "notified"
+    CLAIMED = "claimed"
+    ROTATED = "rotated"
+    FALSE_POSITIVE = "false-positive"
+    ACCEPTED = "accepted"
+
+
+CLOSED: Final = frozenset((State.ROTATED, State.FALSE_POSITIVE, State.ACCEPTED))
+
+
+class Verb(NamedTuple):
+    """A decision: the state it leads to, from which states it may be taken, and what it must carry."""
+
+    to: State | None
+    sources: frozenset[State]
+    needs_reason: bool = False
+    needs_until: bool = False
+
+
+_ANY = frozenset(State)
+_UNRESOLVED = _ANY - CLOSED
+VERBS: Final[dict[str, Verb]] = {
+    "notify": Verb(State.NOTIFIED, frozenset((State.OPEN, State.NOTIFIED))),
+    "claim": Verb(State.CLAIMED, _UNRESOLVED),
+    "resolve": Verb(State.ROTATED, _UNRESOLVED | {State.ROTATED}),
+    "false-positive": Verb(State.FALSE_POSITIVE, _ANY - {State.FALSE_POSITIVE}, needs_reason=True),
+    "accept": Verb(State.ACCEPTED, _ANY, needs_reason=True, needs_until=True),
+    "reopen": Verb(State.OPEN, CLOSED | {State.CLAIMED}, needs_reason=True),
+    "promote": Verb(None, _UNRESOLVED),
+    "assign": Verb(None, _UNRESOLVED),
+}
+"""The workflow's table. `promote` takes an incident out of the backlog, `assign` names who looks after it; neither
+changes the state. A claim closes nothing: it is the holder's word, and InfoSec resolves."""
+
+
+@dataclass(frozen=True, slots=True)
+class Incident:
+    """A secret with its state at one moment.
+
+    Args:
+        secret: sightings and decisions.
+        state: of the workflow.
+        since: µs since 1970 at which it came into this state.
+        kind: the rule's kind.
+        audience: the widest of all sightings.
+        weak: nothing met the strict threshold: listed only on request, and no clock runs.
+        backlog: it was there before the site's clock started.
+        reopened: it was closed, and the secret used again after.
+        received: µs; the receipt that started its clock.
+        due: µs; the end of its clock. 0 when none runs.
+        overdue: whether that is past.
+        assignee: who looks after it, "" for nobody.
+        remnants: sightings of old places after the rotation.
+        priority: larger is more urgent.
+    """
+
+    secret: Secret
+    state: State
+    since: int
+    kind: str
+    audience: str
+    weak: bool
+    backlog: bool
+    reopened: bool
+    honeytoken: bool
+    received: int
+    due: int
+    overdue: bool
+    assignee: str
+    remnants: tuple[Sighting, ...]
+    priority: float
+
+    @property
+    def id(self) -> str:
+        """12 hex digits: those that the secret's marker shows."""
+        return self.secret.id
+
+    @property
+    def users(self) -> tuple[str, ...]:
+        """The account holders, by name, or `uid N` where the name is not known."""
+        return tuple(dict.fromkeys(holder(s) for s in self.secret.sightings))
+
+    @property
+    def hosts(self) -> tuple[str, ...]:
+        """The hosts it was seen on."""
+        return tuple(dict.fromkeys(s.host for s in self.secret.sightings))
+
+    @property
+    def matched(self) -> bool:
+        """Whether it has a fingerprint under the site's key; without one its places on other nodes are others."""
+        return self.secret.names[0][0].startswith("site-")
+
+    @property
+    def closed(self) -> bool:
+        """Whether nothing is left to be done."""
+        return self.state in CLOSED
+
+
+def holder(sighting: Sighting) -> str:
+    """Return whose account a sighting belongs to."""
+    return sighting.user or (f"uid {sighting.uid}" if sighting.uid >= 0 else "unknown")
+
+
+def assess(secret: Secret, settings: Settings, now: int) -> Incident:
+    """Work out an incident.
+
+    Args:
+        secret: as the ledger has it, with at least one sighting.
+        settings: the site's.
+        now: µs since 1970.
+    """
+    strict = [s for s in secret.sightings if s.strict]
+    counted = strict or list(secret.sightings)
+    state, since, rotated, reopened = State.OPEN, 0, 0, False
+    assignee, promoted = "", 0
+    for action in secret.actions:
+        verb = VERBS[action.verb]
+        if action.verb == "assign":
+            assignee = action.reason
+        elif action.verb == "promote":
+            promoted = promoted or action.time
+        elif verb.to is not None and state in verb.sources:
+            if action.verb in ("resolve", "claim"):
+                rotated = action.at or action.time
+            elif action.verb == "reopen":
+                rotated, reopened = 0, True
+            state, since = verb.to, action.time
+    last = next((a for a in reversed(secret.actions) if VERBS[a.verb].to == state), None)
+    if state in (State.ACCEPTED, State.FALSE_POSITIVE) and last is not None and 0 < last.until <= now:
+        state, since, reopened = State.OPEN, last.until, True
+    uses: list[Sighting] = []
+    remnants: list[Sighting] = []
+    if rotated and state in (State.ROTATED, State.CLAIMED):
+        uses = [s for s in secret.sightings if used_after(s, rotated)]
+        remnants = [s for s in secret.sightings if s.observed_last > rotated and not used_after(s, rotated)]
+        if uses:
+            reopened = reopened or state is State.ROTATED
+            state = State.OPEN
+            since = min(s.received_first if s.happened_first > rotated else s.received_last for s in uses)
+    fresh = [s for s in counted if not (s.baseline or s.happened_first < settings.clock_starts)]
+    backlog = not fresh and not promoted and not reopened
+    received = min((s.received_first for s in (fresh or counted)), default=0)
+    if reopened and state is State.OPEN:
+        start = max(since, received)
+    else:
+        start = promoted if promoted and not fresh else received
+    due = start + int((settings.backlog_days if backlog else settings.due_days) * DAY)
+    honeytoken = any(s.honeytoken for s in secret.sightings)
+    kind = min((s.kind for s in counted), default="secret")
+    audience = widest(*(s.audience for s in counted))
+    weak = not strict and not honeytoken
+    closed = state in CLOSED
+    return Incident(
+        secret=secret,
+        state=state,
+        since=since or received,
+        kind=kind,
+        audience=audience,
+        weak=weak,
+        backlog=backlog,
+        reopened=reopened and not closed,
+        honeytoken=honeytoken,
+        received=start,
+        due=0 if closed or weak else due,
+        overdue=not closed and not weak and now >= due,
+        assignee=assignee,
+        remnants=tuple(remnants),
+        priority=priority(kind, audience, (now - start) / DAY, honeytoken=honeytoken),
+    )
+
+
+def used_after(sighting: Sighting, rotated: int) -> bool:
+    """Tell a new use of a secret from an old place that was read again.
+
+    A command's arguments are a new use each time. A place in a file is one when the secret was put there after the
+    rotation: a known place that is read again keeps the time at which it was put there.
+
+    Args:
+        sighting: of the secret.
+        rotated: µs since 1970.
+    """
+    return (sighting.happened_last if sighting.source == "argv" else sighting.happened_first) > rotated
+
+
+def problem(incident: Incident, verb: str, reason: str, until: int, now: int) -> str:
+    """Say why a decision cannot be taken; "" when it can.
+
+    Args:
+        incident: as it stands.
+        verb: of `VERBS`.
+        reason: the reason given; of `assign` it is the name.
+        until: µs since 1970, 0 for none.
+        now: µs since 1970.
+    """
+    row = VERBS[verb]
+    if incident.state not in row.sources:
+        return f"it is {incident.state} already" if incident.state is row.to else f"it is {incident.state}"
+    if row.needs_reason and not reason.strip():
+        return f"{verb} needs --reason"
+    if row.needs_until and not until:
+        return f"{verb} needs --until"
+    if until and until <= now:
+        return "--until is in the past"
+    if verb == "promote" and not incident.backlog:
+        return "it is not in the backlog"
+    if verb == "accept" and incident.honeytoken:
+        return "it is a honeytoken: somebody used the bait"
+    return ""
