@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import os
-import stat
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from datetime import date, datetime, time
 from typing import Any, Final
 
-from guard.errors import PolicyError
 from guard.incidents.exposure import microseconds
+from guard.policy.load import check_schema
+from guard.policy.source import Document, read_document
+from guard.policy.values import Reading
 
 FILE: Final = "incidents.toml"
 DAY: Final = 86_400_000_000
@@ -67,69 +67,65 @@ def load(config: str) -> Settings:
         config: the configuration directory.
 
     Raises:
-        PolicyError: the file cannot be used; it says where and why.
+        PolicyError: the file cannot be used; it shows the place.
+        StateError: it can be written by others.
     """
-    path = os.path.join(config, FILE)
-    try:
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-    except FileNotFoundError:
-        return Settings()
-    except OSError as error:
-        raise PolicyError(f"{path}: cannot be read ({error.strerror})", "make it readable for this account") from None
-    with os.fdopen(fd, "rb") as file:
-        info = os.fstat(fd)
-        if not stat.S_ISREG(info.st_mode) or info.st_uid not in (0, os.geteuid()) or info.st_mode & 0o022:
-            raise PolicyError(f"{path}: can be written by others", "chown it to root and chmod 644")
-        try:
-            table = tomllib.load(file)
-        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-            raise PolicyError(f"{path}: no valid TOML: {error}", "correct it there") from None
-    return _settings(table, path)
+    doc = read_document(os.path.join(config, FILE))
+    return _settings(doc) if doc is not None else Settings()
 
 
-def _settings(table: Mapping[str, Any], path: str) -> Settings:
-    known = {field.name for field in fields(Settings)}
-    values: dict[str, Any] = {}
-    for key, value in table.items():
-        if key == "schema":
-            if value != 1:
-                raise PolicyError(f"{path}: schema {value!r} is not known", "this guard reads schema = 1")
-            continue
-        if key not in known:
-            raise PolicyError(f"{path}: `{key}` is no setting", f"known are {', '.join(sorted(known))}")
-        values[key] = _value(key, value, path)
-    if values.get("mail") and not values.get("sender"):
-        raise PolicyError(f"{path}: mail = true needs `sender`", "give the address that mail comes from")
-    return Settings(**values)
+def _settings(doc: Document) -> Settings:
+    reading = Reading(doc, frozenset())
+    defaults = Settings()
+    known = tuple(each.name for each in fields(Settings))
+    table = reading.table(doc.data, (), ("schema", *known), FILE)
+    check_schema(reading)
+    values: dict[str, Any] = {
+        key: _value(reading, key, value, getattr(defaults, key)) for key, value in table.items() if key != "schema"
+    }
+    settings = Settings(**values)
+    if settings.mail and not settings.sender:
+        reading.fail(("mail",), "mail = true needs `sender`: the address that mail comes from", of_key=True)
+    return settings
 
 
-def _value(key: str, value: object, path: str) -> object:
-    default = getattr(Settings(), key)
+def _value(reading: Reading, key: str, value: object, default: object) -> object:
+    where = (key,)
     if key == "aup":
-        if isinstance(value, dict) and all(isinstance(text, str) and text for text in value.values()):
-            return dict(value)
-        raise PolicyError(f"{path}: aup is no table of clauses", 'write [aup] and a line as bind = "4.2 services"')
+        clauses = value if isinstance(value, dict) else reading.fail(where, 'aup is a table, as bind = "4.2 services"')
+        return {name: reading.text(text, (key, name), name, empty=False) for name, text in clauses.items()}
     if key == "clock_starts":
-        if isinstance(value, datetime):
-            return int(value.astimezone().timestamp() * 1_000_000)
-        if isinstance(value, date):
-            return int(datetime.combine(value, time()).astimezone().timestamp() * 1_000_000)
-        if isinstance(value, str) and microseconds(value):
-            return microseconds(value)
-        raise PolicyError(f"{path}: clock_starts is no date", "write it as 2026-01-31")
+        return _moment(reading, value)
     if key == "remind_days":
-        if isinstance(value, list) and all(isinstance(d, int | float) and d > 0 for d in value):
-            return tuple(sorted(float(d) for d in value))
-        raise PolicyError(f"{path}: remind_days is no list of days", "write it as [3, 6]")
-    if isinstance(default, bool) or isinstance(value, bool):
-        if isinstance(default, bool) and isinstance(value, bool):
-            return value
-        raise PolicyError(f"{path}: {key} is {value!r}", "docs/incidents.md tells what it takes")
-    if isinstance(default, float | int):
-        least = 0 if key == "keep_days" else 0.001
-        if isinstance(value, int | float) and least <= value <= 36_500:
-            return type(default)(value)
-        raise PolicyError(f"{path}: {key} is {value!r}", "give a number of days or mails above zero")
-    if isinstance(value, str) and "\n" not in value and "\r" not in value:
+        days = reading.array(value, where, key)
+        return tuple(sorted(_number(reading, day, (key, at), key) for at, day in enumerate(days)))
+    if isinstance(default, bool):
+        if not isinstance(value, bool):
+            reading.fail(where, f"{key} is true or false")
         return value
-    raise PolicyError(f"{path}: {key} is {value!r}", "give one line of text in quotes")
+    if isinstance(default, float):
+        return _number(reading, value, where, key, zero=key == "keep_days")
+    if isinstance(default, int):
+        return max(1, int(_number(reading, value, where, key)))
+    text = reading.text(value, where, key)
+    if "\n" in text or "\r" in text:
+        reading.fail(where, f"{key} is one line")
+    return text
+
+
+def _number(reading: Reading, value: object, where: tuple[str | int, ...], key: str, *, zero: bool = False) -> float:
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not number or not (0 if zero else 0.001) <= value <= 36_500:  # type: ignore[operator]
+        reading.fail(where, f"{key} is a number above zero, and not of centuries")
+    return float(value)  # type: ignore[arg-type]
+
+
+def _moment(reading: Reading, value: object) -> int:
+    if isinstance(value, datetime):
+        return int(value.astimezone().timestamp() * 1_000_000)
+    if isinstance(value, date):
+        return int(datetime.combine(value, time()).astimezone().timestamp() * 1_000_000)
+    moment = microseconds(value)
+    if not moment:
+        reading.fail(("clock_starts",), "clock_starts is a date, as 2026-01-31")
+    return moment

@@ -63,6 +63,9 @@ class Visitor:
     infosec: bool
 
 
+VISITOR: Final = web.RequestKey("visitor", Visitor)
+
+
 class Pages:
     """Serves the pages.
 
@@ -137,19 +140,19 @@ class Pages:
         try:
             if self._token and self._holds(request.query.get("token", "")):
                 # Out of the address bar and into a cookie that no script and no other site can send.
-                response = web.HTTPSeeOther(request.path)
+                response = _see(request.path)
                 response.set_cookie(COOKIE, self._token, httponly=True, samesite="Strict", path="/")
             elif (visitor := self._visitor(request)) is None:
                 text = "The site's proxy has not said who you are, or the token is missing."
                 response = self._page("message.html", None, 401, title="Who are you?", text=text)
             else:
-                request["visitor"] = visitor
+                request[VISITOR] = visitor
                 response = await handler(request)
         except web.HTTPException as error:
-            response = self._page("message.html", request.get("visitor"), error.status, title=error.reason,
+            response = self._page("message.html", request.get(VISITOR), error.status, title=error.reason,
                                   text="There is no such page of yours.")  # fmt: skip
         except GuardError as error:
-            response = self._page("message.html", request.get("visitor"), 409, title="Not done", text=str(error))
+            response = self._page("message.html", request.get(VISITOR), 409, title="Not done", text=str(error))
         response.headers.update(HEADERS)
         return response
 
@@ -159,13 +162,13 @@ class Pages:
         return web.Response(text=asset("style.css"), content_type="text/css")
 
     async def _mine(self, request: web.Request) -> web.Response:
-        visitor: Visitor = request["visitor"]
+        visitor = request[VISITOR]
         secrets_ = self._desk.ledger.secrets("s.user = ? OR s.uid = ?", (visitor.user, visitor.uid))
         found = [self._assess(s) for s in secrets_ if owns(s, visitor.uid, visitor.user)]
         return self._list(visitor, [one for one in found if not one.weak], "Your exposed keys")
 
     async def _all(self, request: web.Request) -> web.Response:
-        visitor: Visitor = request["visitor"]
+        visitor = request[VISITOR]
         if not visitor.infosec:
             raise web.HTTPNotFound
         found = choose.every(self._desk.ledger, self._desk.settings, choose.Filter())
@@ -194,15 +197,15 @@ class Pages:
             return self._page("message.html", visitor, 403, title="Not done",
                               text="This form is too old, or another page's. Go back and try again.")  # fmt: skip
         self._desk.by(visitor.user).decide([incident], "claim", "said on the page")
-        return web.HTTPSeeOther(f"../{incident.id}")
+        return _see(f"../{incident.id}")
 
     async def _about(self, request: web.Request) -> web.Response:
-        visitor: Visitor = request["visitor"]
+        visitor = request[VISITOR]
         return self._page("about.html", visitor, rows=stored(self._desk.ledger, visitor.user, visitor.uid))
 
     def _asked(self, request: web.Request) -> tuple[Visitor, Incident]:
         """Return the visitor and the incident; one answer for "none" and "another's"."""
-        visitor: Visitor = request["visitor"]
+        visitor = request[VISITOR]
         matches = [s for s in self._desk.ledger.find(request.match_info["id"]) if s.sightings]
         if len(matches) != 1 or not (visitor.infosec or owns(matches[0], visitor.uid, visitor.user)):
             raise web.HTTPNotFound
@@ -219,6 +222,11 @@ class Pages:
     def _page(self, name: str, visitor: Visitor | None, status: int = 200, **values: object) -> web.Response:
         text = environment().get_template(name).render(visitor=visitor, contact=self._desk.settings.contact, **values)
         return web.Response(text=text, status=status, content_type="text/html")
+
+
+def _see(location: str) -> web.Response:
+    """Answer with another page (RFC 9110 15.4.4)."""
+    return web.Response(status=303, headers={"Location": location})
 
 
 def _uid(name: str) -> int:

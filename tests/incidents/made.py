@@ -55,12 +55,12 @@ def received(*events: dict[str, object], at: int | None = None) -> list[Received
 class Site:
     """A ledger of a test with a clock that stands until it is moved."""
 
-    def __init__(self, folder: Path, settings: Settings = Settings(), name: str = "ledger.db") -> None:
+    def __init__(self, folder: Path, settings: Settings | None = None, name: str = "ledger.db") -> None:
         self.now = T0
-        self.settings = settings
+        self.settings = settings or Settings()
         self.sent: list[object] = []
         self.ledger = Ledger(str(folder / name), clock=lambda: self.now / 1e6)
-        self.desk = Desk(self.ledger, settings, "infosec", self.sent.extend, host="site")
+        self.desk = Desk(self.ledger, self.settings, "infosec", self.sent.extend, host="site")
 
     def fold(self, *events: dict[str, object], at: int | None = None) -> None:
         self.ledger.fold(received(*events, at=at))

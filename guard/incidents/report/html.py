@@ -52,7 +52,7 @@ def render(page: Page) -> str:
             script=Markup(script),  # noqa: S704 - our own file
             # The charts carry styles of their own; a script runs only if it is ours.
             policy=f"default-src 'none'; style-src 'unsafe-inline'; script-src {digest(script)};"
-        " base-uri 'none'; form-action 'none'",
+            " base-uri 'none'; form-action 'none'",
             draw=draw,
             chart_text=chart_text,
         )

@@ -1,0 +1,154 @@
+"""`guard privacy`: what is stored about an account, taken out for it, or erased."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import sys
+from typing import Annotated
+
+import typer
+
+from guard.cli.incidents import when
+from guard.errors import StateError, UsageError
+from guard.events.model import Severity, say, word
+from guard.events.producer import Producer
+from guard.incidents import notice as telling
+from guard.incidents import office, own, privacy
+from guard.incidents.desk import PRODUCER, Desk
+from guard.redact.fingerprint import state_dir
+
+app = typer.Typer(no_args_is_help=True, help="What is stored about an account: show, export, erase, explain.")
+
+_User = Annotated[str, typer.Option("--user", metavar="NAME", help="The account.")]
+_Mine = Annotated[bool, typer.Option("--mine", help="Your own.")]
+_Before = Annotated[str, typer.Option("--before", metavar="T", help="Only what happened before: a date, or as 90d.")]
+_Archives = Annotated[
+    list[str] | None, typer.Option("--archive", metavar="DIR", help="A folder of the feed `archive`.")
+]
+
+
+def _account(user: str, mine: bool) -> tuple[str, int]:
+    """Return (name, uid) of the account that is meant; uid -1 where this host does not know it.
+
+    Raises:
+        UsageError: none was named, or another's by somebody who is not root.
+    """
+    me = pwd.getpwuid(os.getuid()).pw_name
+    if mine == bool(user):
+        raise UsageError("say whose", "--mine, or --user NAME as root")
+    name = me if mine else user
+    if os.geteuid() != 0 and name != me:
+        raise UsageError("another's records are not yours to see", "--mine shows your own")
+    try:
+        return name, pwd.getpwnam(name).pw_uid
+    except KeyError:
+        return name, -1
+
+
+def _keepers(desk: Desk, state: str, archives: list[str] | None) -> list[privacy.Keeper]:
+    from guard.incidents import keepers
+
+    return [privacy.LedgerKeeper(desk.ledger), *keepers.of_events(state), *map(privacy.ArchiveKeeper, archives or ())]
+
+
+def _places(context: typer.Context) -> tuple[str, str]:
+    return str(getattr(context.obj, "state", "") or ""), str(getattr(context.obj, "config", "") or "")
+
+
+@app.command()
+def show(
+    context: typer.Context, user: _User = "", mine: _Mine = False, archives: _Archives = None
+) -> None:  # fmt: skip
+    """Show how much is stored about an account, and where."""
+    name, uid = _account(user, mine)
+    state, config = _places(context)
+    if mine and os.geteuid() != 0:
+        count = sum(1 for _ in own.events(state))
+        sys.stdout.write(f"{'this node, events':44}{count:>8}\n")
+        return
+    with office.opened(state, config) as desk:
+        desk.ledger.note_access(desk.who, "privacy show")
+        for row in privacy.stored(desk.ledger, name, uid):
+            sys.stdout.write(f"{row.what:44}{row.records:>8}  {row.oldest}\n")
+        for keeper in _keepers(desk, state, archives)[1:]:
+            count = sum(1 for _ in keeper.records(name, uid, privacy.until_now()))
+            sys.stdout.write(f"{keeper.what:44}{count:>8}\n")
+
+
+@app.command()
+def export(
+    context: typer.Context, user: _User = "", mine: _Mine = False, archives: _Archives = None
+) -> None:  # fmt: skip
+    """Write everything that is stored about an account, one JSON object a line."""
+    name, uid = _account(user, mine)
+    state, config = _places(context)
+    out = sys.stdout.buffer
+    if mine and os.geteuid() != 0:
+        out.writelines(line + b"\n" for line in own.events(state))
+        return
+    with office.opened(state, config) as desk:
+        desk.ledger.note_access(desk.who, "privacy export")
+        for keeper in _keepers(desk, state, archives):
+            out.writelines(line + b"\n" for line in keeper.records(name, uid, privacy.until_now()))
+
+
+@app.command()
+def purge(
+    context: typer.Context, user: _User = "", before: _Before = "", archives: _Archives = None,
+    yes: Annotated[bool, typer.Option("--yes", help="Erase without asking.")] = False,
+) -> None:  # fmt: skip
+    """Erase what is stored about an account; counts and open incidents stay, without whose they were."""
+    if os.geteuid() != 0 and not os.environ.get("GUARD_STATE_DIR"):
+        raise UsageError("only root can erase records", "ask the site: guard privacy purge --user NAME")
+    name, uid = _account(user, False)
+    state, config = _places(context)
+    moment = when(before) or privacy.until_now()
+    if not yes:
+        if not sys.stdin.isatty():
+            raise UsageError(f"this erases the records of {name}", "say --yes")
+        sys.stderr.write(f"erase the records of {name}? [y/N] ")
+        if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+            raise UsageError("nothing was erased")
+    with office.opened(state, config) as desk:
+        done = privacy.purge(desk.ledger, _keepers(desk, state, archives), name, uid, moment)
+        salt, digest = privacy.receipt(name)
+        office.sender(state or state_dir())(
+            [
+                Producer(PRODUCER).event(
+                    "telemetry", "privacy-purged", Severity.INFO,
+                    say("the records of an account were erased: {} in all", sum(done.values())),
+                    detail={"salt": word(salt), "account": word(digest), "records": sum(done.values())},
+                )
+            ]
+        )  # fmt: skip
+    for what, count in done.items():
+        sys.stdout.write(f"{what:44}{count:>8}\n")
+    for line in telling.out_of_reach(name, config or "/etc/guard"):
+        sys.stderr.write(f"not erased: {line}\n")
+
+
+@app.command()
+def hold(context: typer.Context, user: _User = "", reason: Annotated[str, typer.Option("--reason")] = "") -> None:
+    """Forbid that an account's records are erased, until `release`."""
+    if not user or not reason.strip():
+        raise UsageError("a hold needs --user and --reason")
+    state, config = _places(context)
+    with office.opened(state, config) as desk:
+        privacy.hold(desk.ledger, user, reason, desk.who)
+
+
+@app.command()
+def release(context: typer.Context, user: _User = "") -> None:
+    """Take a legal hold away."""
+    state, config = _places(context)
+    with office.opened(state, config) as desk:
+        if not privacy.release(desk.ledger, user):
+            raise StateError(f"there is no hold on {user}", "guard privacy hold places one")
+
+
+@app.command()
+def notice(context: typer.Context) -> None:
+    """Print, from the settings in force, what is collected, why, who sees it, and for how long."""
+    state, config = _places(context)
+    sys.stdout.write(telling.text(state, config or "/etc/guard"))
