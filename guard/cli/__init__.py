@@ -50,6 +50,8 @@ COMMANDS: Mapping[str, Group] = {
     "monitor": Group("guard.monitor.command", "Watch every agent's tree on this node."),
     "ps": Group("guard.cli.ps", "List the agents' trees of this node."),
     "incidents": Group("guard.cli.incidents", "Exposed keys, from the first sighting to the rotation."),
+    "privacy": Group("guard.cli.privacy", "What is stored about an account: show, export, erase, explain."),
+    "web": Group("guard.cli.web", "Serve the small page: one's own exposed keys."),
     "report": Group("guard.cli.report", "Reports people read: keys, acts, coverage, changes, losses."),
     "doctor": Group("guard.cli.doctor", "Tell each control's status on this host, found out by trying."),
 }

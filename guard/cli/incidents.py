@@ -280,7 +280,7 @@ def promote(
         sources=_known(sources, SOURCES, "source"), backlog=True,
     )  # fmt: skip
     with _desk(context) as desk:
-        meant = _meant(desk, ids, wanted)
+        meant = choose.by_ids(desk.ledger, desk.settings, _given(ids)) if ids else _meant(desk, None, wanted)
         _decide(desk, meant[:limit] if limit > 0 else meant, "promote", reason=reason, ticket=ticket, yes=yes)
 
 

@@ -60,7 +60,7 @@ def whole(incident: Incident, now: int, *, advice: bool = True) -> Iterable[str]
         yield "           no fingerprint: told by its place alone, a sighting elsewhere is another incident"
     elif not one.matched:
         yield f"           fingerprint under a user's own key ({one.secret.names[0][0]}): unmatched"
-    yield f"readable   by {WORDS[one.audience]}"
+    yield f"audience   {WORDS[one.audience]}"
     yield f"who        {', '.join(one.users)}" + (f"; looked after by {one.assignee}" if one.assignee else "")
     yield ""
     for sighting in one.secret.sightings[:_SHOWN]:

@@ -25,6 +25,25 @@ def serve() -> None:
     """Run a resident service in the foreground; a group, since `events` comes beside `redact`."""
 
 
+@app.command("incidents")
+def serve_incidents(
+    context: typer.Context,
+    socket: Annotated[str, typer.Option("--socket", help="Where to listen; the usual place if not given.")] = "",
+    every: Annotated[float, typer.Option("--every", help="Seconds between two rounds of alerts and mail.")] = 60.0,
+) -> None:
+    """At the site: keep the ledger, alert of what is overdue, send mail, and answer account holders."""
+    from guard.incidents import accounts, office, service
+
+    stop = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda _number, _frame: stop.set())
+    state, config = (str(getattr(context.obj, name, "") or "") for name in ("state", "config"))
+    with office.opened(state, config) as desk:
+        service.serve(
+            desk, state or office.state_dir(), lambda: accounts.load(desk.settings.accounts), stop.is_set, socket, every
+        )
+
+
 @app.command("redact")
 def serve_redact(
     socket: Annotated[

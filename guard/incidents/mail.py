@@ -172,7 +172,7 @@ def _one(incident: Incident, now: int, yours: bool) -> list[str]:
     out = [
         f"{incident.id}  {incident.kind}" + (f" ({shape})" if shape else ""),
         f"  clock     {clock}",
-        f"  readable  by {WORDS[incident.audience]}",
+        f"  audience  {WORDS[incident.audience]}",
     ]
     if not yours:
         out.append(f"  account   {', '.join(incident.users)}")

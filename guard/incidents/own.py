@@ -102,7 +102,7 @@ def text(row: Mapping[str, Any]) -> Iterator[str]:
     yield f"{row['id']}  {row['kind']}  {row['state']}" + (
         f"  {'OVERDUE since' if row['overdue'] else 'due'} {due}" if due else ""
     )
-    yield f"    readable by {WORDS.get(row['audience'], 'not known')}; {row['length'] or 'unknown'} bytes long"
+    yield f"    who could read it: {WORDS.get(row['audience'], 'not known')}; {row['length'] or 'unknown'} bytes long"
     for seen in row["seen"][:10]:
         at = datetime.fromtimestamp(seen["time"], UTC).strftime("%Y-%m-%d %H:%M")
         where = f"{seen['path']}:{seen['line']}" if seen["line"] else seen["path"]

@@ -69,6 +69,7 @@ def draw(chart: Chart) -> Markup:
         background="transparent", plot_background="transparent", foreground="var(--ink)",
         foreground_strong="var(--ink)", foreground_subtle="var(--faint)", colors=COLOURS, font_family="inherit",
         label_font_size=13, legend_font_size=13, opacity="1", opacity_hover="1", transition="none",
+        guide_stroke_color="var(--faint)", major_guide_stroke_color="var(--faint)",
     )  # fmt: skip
     form: Any = pygal.Bar if chart.kind == "bars" else pygal.HorizontalStackedBar
     wide = max(260, 90 + 34 * len(chart.labels)) if chart.kind != "bars" else 240

@@ -218,7 +218,7 @@ def case(incident: Incident, now: int) -> Page:
         where = s.path + (f":{s.line}" if s.line else "")
         who = s.user or f"uid {s.uid}"
         what = f"{s.source} {where}" + (f" by {s.harness}" if s.harness else "")
-        note = "an old place, read again" if s in incident.remnants else f"readable by {WORDS[s.audience]}"
+        note = "an old place, read again" if s in incident.remnants else f"audience: {WORDS[s.audience]}"
         moments.append((s.happened_first, f"exposed on {s.host}", who, f"{what}; {note}"))
         if s.received_first - s.happened_first > DAY // 24:
             moments.append((s.received_first, "received at the site", "", f"{s.host} {where}"))
