@@ -149,7 +149,8 @@ class Ledger:
             self._db = sqlite3.connect(path, timeout=30, isolation_level=None)
             self._db.execute("PRAGMA journal_mode = WAL")
             self._db.execute("PRAGMA synchronous = FULL")
-            self._db.execute("PRAGMA cache_size = -65536")
+            self._db.execute("PRAGMA cache_size = -65536")  # KiB: the index of ids is read all over
+            self._db.execute("PRAGMA wal_autocheckpoint = 8192")
             version = self._db.execute("PRAGMA user_version").fetchone()[0]
             if version > schema.VERSION:
                 raise StateError(f"{path} was written by a later guard", "update guard on this host")
@@ -192,7 +193,7 @@ class Ledger:
                     if not isinstance(id_, str) or not id_ or not isinstance(event.get("time"), str):
                         refused += 1
                         continue
-                    if not self._db.execute("INSERT OR IGNORE INTO folded VALUES (?)", (id_,)).rowcount:
+                    if not self._db.execute("INSERT OR IGNORE INTO folded VALUES (?)", (_key(id_),)).rowcount:
                         known += 1
                         continue
                     taken += 1
@@ -441,6 +442,14 @@ def decode(line: bytes) -> dict[str, Any]:
     except orjson.JSONDecodeError:
         value = None
     return value if isinstance(value, dict) else {}
+
+
+def _key(id_: str) -> bytes:
+    """Return an event's id as the sixteen bytes that it stands for; one of another form as it is."""
+    try:
+        return bytes.fromhex(id_.replace("-", ""))
+    except ValueError:
+        return id_.encode("utf-8", "surrogatepass")
 
 
 def _batches(events: Iterable[Received]) -> Iterator[list[Received]]:

@@ -24,6 +24,8 @@ def text(state: str, config: str) -> str:
     mine, kept = settings.load(config), events.load(config)
     days = kept.limits.max_age_s // 86400
     low, high = kept.privacy.log, kept.privacy.alert
+    free = kept.privacy
+    ends = f"{mine.keep_days:g} days after they are closed" if mine.keep_days else "until they are erased"
     out = [
         "What guard stores about people on this node",
         "",
@@ -38,10 +40,10 @@ def text(state: str, config: str) -> str:
         "Who sees    root, " + (f"members of {', '.join(kept.readers)}, " if kept.readers else "")
         + "and everybody their own. Reading others' records is recorded and reported.",
         f"How long    events on this node {days} days at most"
-        + (f"; incidents {mine.keep_days:g} days after they are closed." if mine.keep_days else "; incidents until they are erased."),
-        f"Exempt      {len(kept.privacy.exempt_users)} users and {len(kept.privacy.exempt_groups)} groups, by root's file.",
-        f"Sent to     {', '.join(_feeds(config)) or 'nobody: no feed is set up on this node'}.",
-        "Mail        " + ("account holders, then PI and InfoSec, about exposed keys." if mine.mail else "is switched off."),
+        + f"; incidents {ends}.",
+        f"Exempt      {len(free.exempt_users)} users and {len(free.exempt_groups)} groups, by root's file.",
+        f"Sent to     {', '.join(_feeds(config)) or 'nobody: no feed is set up here'}.",
+        f"Mail        {'account holders, then PI and InfoSec, about exposed keys' if mine.mail else 'is switched off'}.",
         "Yours       guard privacy show --mine, guard privacy export --mine, guard incidents mine",
     ]  # fmt: skip
     if mine.contact:

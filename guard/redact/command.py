@@ -168,7 +168,7 @@ def run(options: Options) -> int:
             from guard.redact.report import Report
 
             report = stack.enter_context(
-                Report(options.report, record=options.record, baseline=options.baseline, marks=marks)
+                Report(options.report, options.record, options.baseline, marks, scanner=scanner)
             )
         if options.follow:
             from guard.redact.follow import follow

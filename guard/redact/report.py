@@ -8,10 +8,12 @@ import time
 from types import TracebackType
 from typing import Final, Self
 
+from guard.redact.exposed import Surroundings
 from guard.redact.files import Output
 from guard.redact.fingerprint import state_dir
 from guard.redact.marking import Marks
 from guard.redact.rules.advice import advice_for
+from guard.redact.scan import Scanner
 from guard.redact.stream import Observer, Sighting
 
 _OPINIONS: Final = 500
@@ -27,9 +29,18 @@ class Report:
         baseline: whether they are marked as known from before.
         marks: gives the fingerprints.
         opinion: whether detect-secrets is asked where it is installed.
+        scanner: of the run; with it what is filed tells who could read the place, and since when.
     """
 
-    def __init__(self, path: str, record: bool, baseline: bool, marks: Marks, opinion: bool = True) -> None:
+    def __init__(
+        self,
+        path: str,
+        record: bool,
+        baseline: bool,
+        marks: Marks,
+        opinion: bool = True,
+        scanner: Scanner | None = None,
+    ) -> None:
         self.count = 0
         self.collected: list[dict[str, object]] = []
         self._marks = marks
@@ -37,6 +48,7 @@ class Report:
         self._baseline = baseline
         self._opinion = opinion and bool(path)
         self._opinions = 0
+        self._more = Surroundings(scanner) if record and scanner is not None else None
         self._collect = not path and not record
         self._sarif = path.endswith(".sarif")
         self._output = Output(path) if path else None
@@ -77,6 +89,8 @@ class Report:
             "length": sighting.length,
             "advice": advice_for(span.kind),
         }
+        if self._more is not None:
+            row |= self._more.about(name, sighting, identity.fingerprint if identity else "")
         if identity is not None and identity.former:
             row["former"] = [{"key_id": key, "fingerprint": value} for key, value in identity.former]
         if self._baseline:

@@ -42,6 +42,8 @@ class Sighting(NamedTuple):
     length: int
     text: bytes
     """The line around the sighting, for a second opinion; never stored."""
+    before: bytes = b""
+    """The line before that one, where it is short: shells write the time there; never stored."""
 
 
 Observer = Callable[[Sighting], None]
@@ -176,7 +178,8 @@ class Redactor:
                 low = data.rfind(b"\n", 0, start) + 1
                 high = data.find(b"\n", span.end)
                 text = data[max(low, start - 2048) : min(len(data) if high < 0 else high, span.end + 2048)]
-                self._observe(Sighting(span, self._offset + start - since, line, span.end - start, text))
+                above = data[max(data.rfind(b"\n", 0, low - 1) + 1, low - 64) : max(0, low - 1)] if low else b""
+                self._observe(Sighting(span, self._offset + start - since, line, span.end - start, text, above))
             self._line += block.count(b"\n")
         self._offset += len(block)
         return out

@@ -147,7 +147,7 @@ def _acts(found: Figures) -> Section:
         "acts",
         "What agents did",
         (
-            "Stopped are acts that were denied, rewritten or ended by a signal. Of severity info is nothing counted here.",
+            "Stopped are acts that were denied, rewritten or ended by a signal. Severity info is not counted.",
         ),
         charts,
         tuple(tables),
