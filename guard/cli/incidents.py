@@ -14,11 +14,13 @@ from typing import Annotated
 import typer
 
 from guard.cli import incidents_text as text
+from guard.cli.ingest import ingest
 from guard.errors import EXIT_FOUND, StateError, UsageError
+from guard.events.query import moment
 from guard.incidents import accounts, choose, notices, office
 from guard.incidents.audience import AUDIENCES
 from guard.incidents.desk import Desk
-from guard.incidents.exposure import SOURCES, microseconds
+from guard.incidents.exposure import SOURCES
 from guard.incidents.workflow import Incident, State
 
 app = typer.Typer(no_args_is_help=True, help="Exposed keys, from the first sighting to the rotation.")
@@ -48,31 +50,21 @@ _Ticket = Annotated[str, typer.Option("--ticket", metavar="REF", help="A referen
 _Json = Annotated[bool, typer.Option("--json", help="For programs.")]
 
 
-def when(given: str, now: float | None = None) -> int:
-    """Read a time as µs since 1970: RFC 3339, a date, or how long ago (`7d`, `12h`, `30m`); 0 for "".
+def when(given: str) -> int:
+    """Read a time as µs since 1970: RFC 3339, a date, or how long ago (`7d`, `12h`); 0 for "".
 
     Raises:
         UsageError: it is none.
     """
-    if not given:
-        return 0
-    units = {"d": 86400, "h": 3600, "m": 60, "w": 604800}
-    if given[-1] in units and given[:-1].isdigit():
-        return int(((time.time() if now is None else now) - int(given[:-1]) * units[given[-1]]) * 1e6)
-    moment = microseconds(given)
-    if not moment:
-        raise UsageError(f"{given} is no time", "write 2026-01-31, 2026-01-31T12:00Z, or 7d")
-    return moment
+    return int(moment(given) * 1e6) if given else 0
 
 
 def until_when(given: str) -> int:
-    """Read when something ends as µs since 1970: a date (its end, UTC), a time, or from now (`90d`); 0 for ""."""
+    """Read when something ends as µs since 1970: a date (its end), a time, or from now (`90d`); 0 for ""."""
     if given and given[-1] in "dhmw" and given[:-1].isdigit():
         return 2 * int(time.time() * 1e6) - when(given)
-    moment = when(given)
-    if moment and len(given) == 10:
-        moment += 86_400_000_000 - 1
-    return moment
+    end = when(given)
+    return end + 86_400_000_000 - 1 if len(given) == 10 else end
 
 
 def _known(values: Sequence[str] | None, allowed: Sequence[str], name: str) -> tuple[str, ...]:
@@ -227,13 +219,13 @@ def resolve(
     reason: _Reason = "", ticket: _Ticket = "", yes: _Yes = False,
 ) -> None:  # fmt: skip
     """Close incidents: the secret is rotated, or it is none."""
-    moment = when(at)
-    if moment > time.time() * 1e6:
+    done = when(at)
+    if done > time.time() * 1e6:
         raise UsageError("--at is in the future", "say when it was rotated")
     wanted = _filter(states, kinds, users, hosts, harnesses, sources, audiences, overdue, backlog, False, False, since)
     with _desk(context) as desk:
         _decide(desk, _meant(desk, ids, wanted), "false-positive" if false_positive else "resolve", reason=reason,
-                ticket=ticket, at=moment, until=until_when(until), yes=yes)  # fmt: skip
+                ticket=ticket, at=done, until=until_when(until), yes=yes)  # fmt: skip
 
 
 @app.command()
@@ -444,6 +436,9 @@ def export(
             sys.stdout.write(table.incidents(found, desk.ledger.now()))
         else:
             sys.stdout.writelines(json.dumps(text.plain(one)) + "\n" for one in found)
+
+
+app.command()(ingest)
 
 
 # --- where things are

@@ -33,6 +33,7 @@ def serve_incidents(
 ) -> None:
     """At the site: keep the ledger, alert of what is overdue, send mail, and answer account holders."""
     from guard.incidents import accounts, office, service
+    from guard.redact.fingerprint import state_dir
 
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -40,7 +41,7 @@ def serve_incidents(
     state, config = (str(getattr(context.obj, name, "") or "") for name in ("state", "config"))
     with office.opened(state, config) as desk:
         service.serve(
-            desk, state or office.state_dir(), lambda: accounts.load(desk.settings.accounts), stop.is_set, socket, every
+            desk, state or state_dir(), lambda: accounts.load(desk.settings.accounts), stop.is_set, socket, every
         )
 
 

@@ -30,14 +30,15 @@ class Teller:
         self._spool = spool
         self._socket = socket
 
-    def put(self, event: Event) -> str:
-        """Put one on record; the same id again changes nothing. Returns "" or why it could not be."""
+    def put(self, *events: Event) -> str:
+        """Put events on record; the same id again changes nothing. Returns "" or why they could not be."""
         try:
             with Spool(self._spool) as spool:
-                spool.append([Entry(event.plain(), renumber=True)])
+                spool.append([Entry(event.plain(), renumber=True) for event in events])
         except GuardError as error:
             sink = SocketSink(self.producer, self._socket)
-            sink.emit(event)
+            for event in events:
+                sink.emit(event)
             told = sink.flush(3)
             sink.close()
             return "" if told else str(error)

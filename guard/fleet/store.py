@@ -302,6 +302,15 @@ class Store:
         )
         return [(position, sender, bytes(line)) for position, sender, line in rows]
 
+    def accepted(self, after: int, limit: int = 1000) -> list[tuple[int, float, bytes]]:
+        """Return (position, received in seconds since 1970, line) of what its sender may say, behind a position."""
+        rows = self._db.execute(
+            "SELECT position, received, line FROM received WHERE position > ? AND foreigner = '' ORDER BY position"
+            " LIMIT ?",
+            (after, limit),
+        )
+        return [(position, received, bytes(line)) for position, received, line in rows]
+
     def count(self) -> int:
         """Return how many events there are."""
         return int(self._db.execute("SELECT count(*) FROM received").fetchone()[0])

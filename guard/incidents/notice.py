@@ -43,7 +43,7 @@ def text(state: str, config: str) -> str:
         + f"; incidents {ends}.",
         f"Exempt      {len(free.exempt_users)} users and {len(free.exempt_groups)} groups, by root's file.",
         f"Sent to     {', '.join(_feeds(config)) or 'nobody: no feed is set up here'}.",
-        f"Mail        {'account holders, then PI and InfoSec, about exposed keys' if mine.mail else 'is switched off'}.",
+        f"Mail        {'account holders, then PI and InfoSec, about keys' if mine.mail else 'is switched off'}.",
         "Yours       guard privacy show --mine, guard privacy export --mine, guard incidents mine",
     ]  # fmt: skip
     if mine.contact:

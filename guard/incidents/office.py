@@ -8,18 +8,18 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Final
 
-from guard.errors import SpoolError, StateError
+from guard.errors import StateError
 from guard.events.model import Event
 from guard.events.producer import Producer
-from guard.events.sink import SocketSink, socket_path
-from guard.events.spool import Reader, Spool
+from guard.events.reader import Reader
+from guard.events.sink import socket_path
+from guard.feeds.telling import Teller
 from guard.incidents import ledger, settings
 from guard.incidents.desk import PRODUCER, Desk, operator
 from guard.redact.fingerprint import state_dir
 
 STEP: Final = 5_000
-WAIT: Final = 2.0
-"""Seconds that the service has to take the events of a decision; then they are sent at the next command."""
+"""Events read at once."""
 
 
 @contextmanager
@@ -50,41 +50,47 @@ def opened(state: str = "", config: str = "", clock: Callable[[], float] = time.
 
 
 def catch_up(book: ledger.Ledger, state: str) -> None:
-    """Fold what the spool of this host got since the last time; where there is none, nothing is to be done."""
+    """Fold what came in since the last time: into the site's store from other nodes, into the spool of this host.
+
+    An event that came by both ways is one still: folding is idempotent.
+
+    Args:
+        book: the ledger.
+        state: the state directory; what is not there is not folded.
+    """
+    store = os.path.join(state, "site.db")
+    if os.path.exists(store):
+        from guard.fleet.store import Store
+
+        with Store(store, write=False) as site:
+            position = book.cursor(store)
+            while events := site.accepted(position, STEP):
+                book.fold(ledger.Received(ledger.decode(line), int(when * 1e6)) for _, when, line in events)
+                position = events[-1][0]
+                book.advance(store, position)
     spool = os.path.join(state, "spool")
     if not os.path.exists(os.path.join(spool, "spool.db")):
         return
     with Reader(spool) as reader:
-        source = f"spool:{spool}"
-        position = book.cursor(source)
+        position = book.cursor(spool)
         if position > reader.high():
             position = 0  # another spool lies there now: folding again changes nothing
         while rows := reader.read(position, STEP, quiet=True):
             book.fold(ledger.Received(ledger.decode(row.line), row.accepted * 1_000_000) for row in rows)
             position = rows[-1].position
-            book.advance(source, position)
+            book.advance(spool, position)
 
 
 def sender(state: str) -> Callable[[Sequence[Event]], None]:
-    """Return the way of events into this host's spool: through the service, or by our own hand where none runs."""
+    """Return the way of events into this host's spool: by our own hand, or through the service that writes it."""
 
     def send(events: Sequence[Event]) -> None:
-        path = socket_path(state)
-        if os.path.exists(path):
-            sink = SocketSink(Producer(PRODUCER), path)
-            for event in events:
-                sink.emit(event)
-            done = sink.flush(WAIT)
-            sink.close()
-            if done:
-                return
-        try:
-            with Spool(os.path.join(state, "spool")) as spool:
-                spool.append(events)
-        except SpoolError as error:
+        teller = Teller(os.path.join(state, "spool"), Producer(PRODUCER), socket_path(state))
+        problem = teller.put(*events)
+        if problem:
             raise StateError(
-                f"the events of this decision wait: {error.what}", "they are sent at the next `guard incidents`"
-            ) from None
+                f"the decision stands, its event waits: {problem}", "it is sent at the next `guard incidents`"
+            )
 
     return send
 

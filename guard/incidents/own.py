@@ -9,14 +9,17 @@ from datetime import UTC, datetime
 from typing import Any
 
 from guard.errors import StateError, UsageError
+from guard.events import client
 from guard.events.model import Severity, Tree, say, word
 from guard.events.producer import Producer
+from guard.events.query import Query
 from guard.events.sink import SocketSink, socket_path
 from guard.incidents import service
 from guard.incidents.audience import WORDS
 from guard.incidents.exposure import CLAIM
 from guard.incidents.kinds import after
 from guard.redact import redact_text
+from guard.redact.fingerprint import state_dir
 from guard.redact.rules.advice import advice_for
 
 
@@ -40,15 +43,29 @@ def listed(state: str, path: str) -> tuple[list[Mapping[str, Any]], bool]:
         ) from None
 
 
+def events(state: str) -> Iterator[bytes]:
+    """Yield what this node keeps of one's own events, as lines of JSON.
+
+    Args:
+        state: the state directory that was named, "" for none.
+
+    Raises:
+        SpoolError: they cannot be read.
+    """
+    where = client.places(state, state_dir())
+    for line in client.lines(where, Query(user=str(os.getuid()))):
+        # Each is an event in a frame of its position; what is handed on is the event as it is stored.
+        yield line[line.index(b'"event":') + 8 :].rstrip()[:-1]
+
+
 def _seen_here(state: str) -> Iterator[Mapping[str, Any]]:
     """Fold what the node's service shows this account of its own events; nothing of it is stored."""
-    from guard.events.query import own_events
     from guard.incidents import ledger, settings
     from guard.incidents.workflow import assess
 
     with ledger.Ledger(":memory:") as book:
         now = book.now()
-        book.fold(ledger.Received(ledger.decode(line), now) for line in own_events(state))
+        book.fold(ledger.Received(ledger.decode(line), now) for line in events(state))
         uid, user = os.getuid(), _name()
         for secret in book.secrets():
             yield service.shown(assess(secret, settings.Settings(), now), uid, user)

@@ -18,13 +18,13 @@ from typing import Any, Final
 import orjson
 
 from guard.errors import GuardError, UsageError
+from guard.events.peers import SO_PEERCRED, peer_of
 from guard.incidents import choose
 from guard.incidents.desk import Desk
 from guard.incidents.ledger import Secret
 from guard.incidents.notices import send_due
 from guard.incidents.office import catch_up, quietly
 from guard.incidents.workflow import Incident, assess
-from guard.redact.client import SO_PEERCRED
 from guard.redact.server import Ration, listen, notify
 
 SOCKET: Final = "incidents.sock"
@@ -198,8 +198,7 @@ def _converse(connection: socket.socket, counter: Counter) -> None:
     connection.settimeout(PATIENCE)
     end = time.monotonic() + PATIENCE
     try:
-        credentials = connection.getsockopt(socket.SOL_SOCKET, SO_PEERCRED, 12)
-        pid, uid = (int.from_bytes(credentials[at : at + 4], sys.byteorder) for at in (0, 4))
+        peer = peer_of(connection)
         line = b""
         while not line.endswith(b"\n"):
             part = connection.recv(LINE)
@@ -210,7 +209,7 @@ def _converse(connection: socket.socket, counter: Counter) -> None:
             request = orjson.loads(line)
             if not isinstance(request, dict):
                 raise UsageError("this is no request")
-            answer = counter.answer(uid, _name(uid), request, guarded=_sandboxed(pid))
+            answer = counter.answer(peer.uid, _name(peer.uid), request, guarded=peer.inside)
         except orjson.JSONDecodeError:
             answer = {"error": "this is no request"}
         except GuardError as error:
@@ -218,15 +217,6 @@ def _converse(connection: socket.socket, counter: Counter) -> None:
         connection.sendall(orjson.dumps(answer) + b"\n")
     except OSError:
         return  # nobody is left to be told
-
-
-def _sandboxed(pid: int) -> bool:
-    """Whether a process stands under a filter, as every process of a guarded tree does; what is gone counts as one."""
-    try:
-        with open(f"/proc/{pid}/status", encoding="ascii", errors="replace") as status:
-            return "\nSeccomp:\t2" in status.read()
-    except OSError:
-        return True
 
 
 def _name(uid: int) -> str:

@@ -25,6 +25,7 @@ from typing import Final
 from aiohttp import web
 
 from guard.errors import GuardError, StateError
+from guard.events.peers import peer_of
 from guard.incidents import choose
 from guard.incidents.accounts import Account
 from guard.incidents.audience import WORDS
@@ -36,7 +37,6 @@ from guard.incidents.report.html import asset, environment
 from guard.incidents.report.layout import Page, case
 from guard.incidents.service import owns, shown
 from guard.incidents.workflow import CLOSED, Incident, assess
-from guard.redact.client import SO_PEERCRED
 from guard.redact.rules.advice import advice_for
 from guard.redact.server import listen
 
@@ -107,7 +107,7 @@ class Pages:
             return self._named(owner, infosec=True) if self._holds(given) else None
         if peer is None or peer.family != socket.AF_UNIX:
             return None
-        uid = int.from_bytes(peer.getsockopt(socket.SOL_SOCKET, SO_PEERCRED, 12)[4:8], "little")
+        uid = peer_of(peer).uid
         proxy = self._desk.settings.proxy_user
         if proxy and uid == _uid(proxy):
             # Two headers of one name are a smuggled one: neither counts.
