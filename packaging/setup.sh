@@ -11,6 +11,8 @@ setfacl:acl setfattr:attr strace:strace bwrap:bubblewrap firejail:firejail bindf
 zstd:zstd clang:clang llvm-strip:llvm curl:curl ip:iproute2"
 # what tests/beds and tests/system/ways start
 wanted="$wanted sshd:openssh-server ssh:openssh-client tmux:tmux crontab:cron at:at zsh:zsh fish:fish tcsh:tcsh"
+# what shows reports and the page to the tests
+wanted="$wanted chromium:chromium"
 missing=""
 for pair in $wanted; do
 	command -v "${pair%%:*}" > /dev/null 2>&1 || missing="$missing ${pair##*:}"
@@ -73,4 +75,9 @@ if [ ! -e "$stamp" ] || [ -n "$(find pyproject.toml guard policies hooks packagi
 	packaging/install-entry "$("$python" -c 'import os, sys; print(os.path.realpath(sys.executable))')" "$library" "$env/bin/guard"
 	packaging/build-exec "$env/bin/guard" "$env/bin/guard-exec"
 	touch "$stamp"
+fi
+# The checker of accessibility that the tests run in a browser.
+if [ ! -e "$env/npm/node_modules/axe-core/axe.min.js" ] && command -v npm > /dev/null; then
+	npm install --silent --no-audit --no-fund --prefix "$env/npm" axe-core@4 > "$env/npm.log" 2>&1 ||
+		echo "setup: axe-core could not be had from npm; what needs it is skipped and says so" >&2
 fi
