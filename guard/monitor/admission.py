@@ -12,14 +12,12 @@ from guard.kernel import basename
 from guard.monitor.asking import Labels, Look
 from guard.monitor.facts import Exec, Process
 from guard.monitor.findings import NOTHING, Image, Scalar, text_of
-from guard.monitor.lineage import Lineage, Tree
+from guard.monitor.lineage import Lineage, Tree, same_start
 from guard.monitor.settings import MonitorSettings
 from guard.monitor.telling import Told, say
 
 GUARD = "guard"
 """The program whose `run` and `shell` label their own sessions."""
-_START_NEAR = 20_000_000
-"""Nanoseconds: /proc tells a start to a clock tick."""
 
 
 class Admission:
@@ -215,7 +213,7 @@ class Admission:
         labelled = False
         for pid, start in living:
             found = self._look.status(pid)
-            if found is None or abs(found.start - start) > _START_NEAR:
+            if found is None or not same_start(found.start, start):
                 continue
             if self._labels.label(pid, tree.pid, harness=pid == tree.pid):
                 if not labelled:

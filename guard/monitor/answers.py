@@ -88,6 +88,8 @@ class Answers:
             assert isinstance(peer, socket.socket)  # noqa: S101 - nothing else was registered
             if peer in self._listeners:
                 self._accept(peer)
+            elif peer not in self._open:
+                continue  # it had to make way for one that was accepted a moment ago
             elif ready & selectors.EVENT_WRITE:
                 self._write(peer)
             else:

@@ -131,6 +131,8 @@ class Service:
         self._uncovered: tuple[float, tuple[str, ...]] | None = None
         self._full = True
         self._mistaken = False
+        self._remembered: set[int] = set()
+        self._saving = 0.0
         self._capped_at = 0.0
         self._strikes = 0
         self._cost = 0.0
@@ -235,6 +237,7 @@ class Service:
                 self._watch.admission.restore(tree, living)
         self._tell_all(self._watch.seed())
         self._outlet.pump()
+        self._remember(clean=False)
         self._notifier.tell("READY=1", f"STATUS={self._state()}")
         self._log(f"ready: backend {status.backend}, {len(self._watch.lineage.trees)} trees")
 
@@ -249,7 +252,7 @@ class Service:
         if descriptor >= 0:
             poll.register(descriptor, select.POLLIN)
         interval = min(self._source.interval, _TICK)
-        ticked = reconciled = cost_at = time.monotonic()
+        ticked = reconciled = cost_at = remembered_at = time.monotonic()
         hour = time.monotonic()
         fed = 0.0
         while not self._asked_to_stop:
@@ -272,6 +275,9 @@ class Service:
             if now - ticked >= _TICK:
                 ticked = now
                 self._judge_coverage(now)
+                if set(self._watch.lineage.trees) != self._remembered and now - remembered_at > 2 + 50 * self._saving:
+                    remembered_at = now
+                    self._remember(clean=False)
             if now - cost_at >= _COST_EVERY:
                 self._judge_cost(now, now - cost_at)
                 cost_at = now
@@ -357,11 +363,13 @@ class Service:
         self._tell_all(self._watch.reconcile(living))
 
     def _remember(self, *, clean: bool) -> None:
+        begun = time.monotonic()
         status = self._source.status
-        living: dict[tuple[int, int], list[tuple[int, int]]] = {}
-        for pid, start, key in self._watch.lineage.members():
-            living.setdefault(key, []).append((pid, start))
-        rows = tuple((tree, tuple(living.get(tree.key, ()))) for tree in self._watch.lineage.trees.values())
+        self._remembered = set(self._watch.lineage.trees)
+        living: dict[int, list[tuple[int, int]]] = {}
+        for pid, start, root in self._watch.lineage.members():
+            living.setdefault(root, []).append((pid, start))
+        rows = tuple((tree, tuple(living.get(tree.pid, ()))) for tree in self._watch.lineage.trees.values())
         state = remembered.Remembered(
             boot_id(), time.time(), status.backend, {name: can.see for name, can in status.can.items()},
             {name: can.act for name, can in status.can.items()}, rows, clean,
@@ -370,6 +378,7 @@ class Service:
             state.save(self._options.state)
         except OSError as error:
             self._log(f"{self._options.state}: what the monitor remembers cannot be written: {error.strerror}")
+        self._saving = time.monotonic() - begun
 
     def _count_hour(self, seconds: float) -> None:
         stats = self._source.stats()

@@ -30,12 +30,13 @@ from guard.monitor.facts import (
     Walk,
 )
 from guard.monitor.findings import NOTHING, Context, Image, Scalar, text_of
-from guard.monitor.lineage import Lineage, Tree
+from guard.monitor.lineage import Lineage, Tree, same_start
 from guard.monitor.settings import MonitorSettings
 from guard.monitor.telling import Told, say
 
 _ONCE = ("scheduler-polling", "commands", "metadata-walk")
 """Rules that speak once a window."""
+_EXEMPT_MOST = 4096
 
 
 class Watch:
@@ -69,6 +70,7 @@ class Watch:
         self._arguments = arguments
         self._clock = clock
         self._dropped = 0
+        self._exempt: dict[int, None] = {}
 
     def configure(self, settings: MonitorSettings) -> None:
         """Take other settings."""
@@ -89,10 +91,21 @@ class Watch:
             elif isinstance(fact, Coverage):
                 yield self._coverage(fact)
             else:
-                yield from self._fact(fact)
+                yield from self._guarded(fact)
+
+    def _guarded(self, fact: Fact) -> Iterator[Told]:
+        """Judge a fact; one that our own code cannot digest is told and counted, and blinds nobody to the rest."""
+        try:
+            yield from self._fact(fact)
+        except Exception as error:  # noqa: BLE001 - an agent chose what stands in a fact
+            detail: dict[str, Scalar] = {"stage": "judge", "count": 1, "kind": type(fact).__name__,
+                                         "error": type(error).__name__}  # fmt: skip
+            yield self._say("loss", "a fact could not be judged", detail, "medium")
 
     def _fact(self, fact: Fact) -> Iterator[Told]:
         who = fact.who
+        if who.root and self._is_exempt(fact):
+            return
         if isinstance(fact, Exec):
             yield from self._exec(fact)
             return
@@ -112,6 +125,25 @@ class Watch:
             self.lineage.walked(fact, self._clock()[1], self.settings.limits.window)
         yield from self._judge(fact, self._context(fact))
 
+    def _is_exempt(self, fact: Fact) -> bool:
+        """Whether a tree is a user's who is not watched; its processes lose the label that the kernel gave by name."""
+        who = fact.who
+        if not self._exempt and who.pid != who.root:
+            return False
+        if who.pid == who.root and isinstance(fact, Exec) and who.harness:
+            if not self.settings.watches(who.uid) and self.lineage.tree_of(who) is None:
+                self._exempt[who.root] = None
+                while len(self._exempt) > _EXEMPT_MOST:
+                    del self._exempt[next(iter(self._exempt))]
+            else:
+                self._exempt.pop(who.root, None)
+        if who.root not in self._exempt:
+            return False
+        self._labels.unlabel(who.pid)
+        if isinstance(fact, Fork):
+            self._labels.unlabel(fact.child)
+        return True
+
     # Execs ------------------------------------------------------------------------------------------
 
     def _exec(self, fact: Exec) -> Iterator[Told]:
@@ -122,10 +154,7 @@ class Watch:
             if placed is None:
                 return
             fact, who = placed, placed.who
-        elif not self.settings.watches(who.uid) and who.harness:
-            self._labels.unlabel(who.pid)
-            return
-        elif (who.root, who.root_start) not in self.lineage.trees:
+        elif self.lineage.tree_of(who) is None:
             yield from self._say_all(self.admission.began(who, image))
         else:
             yield from self._say_all(self.admission.executes(fact, image))
@@ -196,7 +225,7 @@ class Watch:
     def _image_now(self, who: Process) -> Image:
         """What a process runs now, where its exec was not seen; nothing where it is gone."""
         found = self._look.status(who.pid)
-        if found is None or abs(found.start - who.start) > 20_000_000:
+        if found is None or not same_start(found.start, who.start):
             return NOTHING
         exe = self._look.link(who.pid, "exe")
         return Image(exe, basename(exe), tuple(map(text_of, self._look.arguments(who.pid))), uid=who.uid)

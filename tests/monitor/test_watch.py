@@ -281,6 +281,12 @@ def test_losses_are_told_with_stage_and_number(desk: Desk) -> None:
     assert told.finding.severity == "low"
 
 
+def test_a_fact_that_cannot_be_judged_is_told_and_blinds_nobody_to_the_rest(desk: Desk) -> None:
+    desk.claude()
+    broken = Bind(desk.time(), desk.who(101), "10.0.0.5", [], "inet", "stream", 6, False)  # type: ignore[arg-type]
+    assert names(desk.take(broken, mode(desk, 102))) == ["loss", "world-writable"]
+
+
 def test_coverage_is_told(desk: Desk) -> None:
     (told,) = desk.take(Coverage(1, False, ("modes",), 0))
     assert told.finding.detail["missing"] == ("modes",)
@@ -322,5 +328,5 @@ def test_the_kernels_labels_are_the_truth_after_a_loss(desk: Desk) -> None:
 def test_a_pid_that_is_used_again_is_another_process(desk: Desk) -> None:
     desk.claude()
     desk.take(desk.fork(100, 101), desk.exec(101, "bash -c x", ppid=100))
-    other = replace(desk.who(101), start=999)
+    other = replace(desk.who(101), start=10**12)
     assert desk.watch.lineage.image(other).argv == ()

@@ -22,8 +22,13 @@ TEXT_MOST = 4 << 20
 _SAMPLES = 16
 _BINDS = 64
 
-Key = tuple[int, int]
-"""(pid, start): a process of this boot."""
+_NEAR = 20_000_000
+"""Nanoseconds: what comes from /proc is true to a clock tick."""
+
+
+def same_start(one: int, other: int) -> bool:
+    """Whether two starts are of one process; 0 is not known (of a root that ended before the monitor began)."""
+    return not one or not other or abs(one - other) <= _NEAR
 
 
 @dataclass(slots=True)
@@ -68,16 +73,11 @@ class Tree:
     calls: Window = field(default_factory=Window)
     told: dict[str, float] = field(default_factory=dict)
 
-    @property
-    def key(self) -> Key:
-        """What names it."""
-        return self.pid, self.start
-
 
 @dataclass(slots=True)
 class _Member:
     start: int
-    tree: Key
+    tree: int
     image: Image
     launched: bool
     uid: int
@@ -91,7 +91,7 @@ class Lineage:
     """
 
     def __init__(self, trees: int = TREES_MOST, processes: int = PROCESSES_MOST, text: int = TEXT_MOST) -> None:
-        self.trees: dict[Key, Tree] = {}
+        self.trees: dict[int, Tree] = {}
         self._members: dict[int, _Member] = {}
         self._texts: OrderedDict[int, int] = OrderedDict()
         self._text = 0
@@ -103,25 +103,26 @@ class Lineage:
 
     def tree_of(self, who: Process) -> Tree | None:
         """The tree that a fact's process is in."""
-        return self.trees.get((who.root, who.root_start)) if who.root else None
+        tree = self.trees.get(who.root) if who.root else None
+        return tree if tree is not None and same_start(tree.start, who.root_start) else None
 
     def add(self, tree: Tree) -> bool:
         """Take a new tree; False (and counted) where there is no room."""
-        if tree.key not in self.trees and len(self.trees) >= self._most_trees:
+        if tree.pid not in self.trees and len(self.trees) >= self._most_trees:
             self._lose("trees")
             return False
-        self.trees[tree.key] = tree
+        self.trees[tree.pid] = tree
         return True
 
     def image(self, who: Process) -> Image:
         """What a process runs; `NOTHING` where its exec was not seen, or is forgotten."""
         member = self._members.get(who.pid)
-        return member.image if member is not None and member.start == who.start else NOTHING
+        return member.image if member is not None and same_start(member.start, who.start) else NOTHING
 
     def launched(self, who: Process) -> bool:
         """Whether a launcher of parallel programs stands above a process."""
         member = self._members.get(who.pid)
-        return member is not None and member.start == who.start and member.launched
+        return member is not None and same_start(member.start, who.start) and member.launched
 
     # What a fact changes --------------------------------------------------------------------------
 
@@ -139,11 +140,11 @@ class Lineage:
             return
         tree.execs += 1
         before = self._members.get(who.pid)
-        launched = launcher or (before is not None and before.start == who.start and before.launched)
+        launched = launcher or (before is not None and same_start(before.start, who.start) and before.launched)
         if not launched and before is None:
             parent = self._members.get(who.ppid)
             launched = parent is not None and parent.launched
-        self._put(who.pid, _Member(who.start, tree.key, image, launched, who.uid), tree)
+        self._put(who.pid, _Member(who.start, tree.pid, image, launched, who.uid), tree)
 
     def fork(self, fact: Fork) -> None:
         """Take a fork: the child runs what its parent runs."""
@@ -151,9 +152,9 @@ class Lineage:
         if tree is None:
             return
         parent = self._members.get(fact.who.pid)
-        known = parent is not None and parent.start == fact.who.start
+        known = parent is not None and same_start(parent.start, fact.who.start)
         image = parent.image if parent is not None and known else NOTHING
-        child = _Member(fact.child_start, tree.key, image, parent is not None and parent.launched, fact.who.uid)
+        child = _Member(fact.child_start, tree.pid, image, parent is not None and parent.launched, fact.who.uid)
         self._put(fact.child, child, tree)
 
     def exit(self, fact: Exit) -> Tree | None:
@@ -179,7 +180,7 @@ class Lineage:
 
     def seed(self, pid: int, start: int, tree: Tree, image: Image, uid: int) -> None:
         """Take a process that ran before the monitor did."""
-        self._put(pid, _Member(start, tree.key, image, False, uid), tree)
+        self._put(pid, _Member(start, tree.pid, image, False, uid), tree)
 
     def walked(self, fact: Walk, now: float, seconds: int) -> None:
         """Count metadata calls: a fact says a thousand more."""
@@ -198,11 +199,11 @@ class Lineage:
         Returns:
             the trees that have ended.
         """
-        here = {pid: (start, (root, root_start)) for pid, start, root, root_start in living}
+        here = {pid: (start, root) for pid, start, root, _ in living}
         ended = []
         for pid, member in list(self._members.items()):
             found = here.get(pid)
-            if found is None or found[0] != member.start:
+            if found is None or not same_start(found[0], member.start):
                 tree = self._drop(pid, member.start)
                 if tree is not None:
                     ended.append(tree)
@@ -216,7 +217,7 @@ class Lineage:
                 ended.append(tree)
         return ended
 
-    def members(self) -> Iterator[tuple[int, int, Key]]:
+    def members(self) -> Iterator[tuple[int, int, int]]:
         """Give (pid, start, tree) of every process."""
         for pid, member in self._members.items():
             yield pid, member.start, member.tree
@@ -247,7 +248,7 @@ class Lineage:
         if before is None and len(self._members) >= self._most_members:
             self._lose("processes")
             return
-        if before is not None and before.tree != tree.key:
+        if before is not None and before.tree != tree.pid:
             former = self.trees.get(before.tree)
             if former is not None:
                 former.alive.discard(pid)
@@ -271,7 +272,7 @@ class Lineage:
 
     def _drop(self, pid: int, start: int) -> Tree | None:
         member = self._members.get(pid)
-        if member is None or member.start != start:
+        if member is None or not same_start(member.start, start):
             return None
         del self._members[pid]
         self._text -= self._texts.pop(pid, 0)
@@ -281,7 +282,7 @@ class Lineage:
         tree.alive.discard(pid)
         if tree.alive:
             return None
-        del self.trees[tree.key]
+        del self.trees[tree.pid]
         return tree
 
     def _lose(self, stage: str) -> None:
