@@ -13,10 +13,9 @@ import struct
 import time
 from collections import deque
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 
 from guard.errors import MonitorError
-from guard.monitor import cgroup, interpreters, objects, procfs, reach, wire
+from guard.monitor import cgroup, interpreters, objects, pins, procfs, reach, wire
 from guard.monitor.facts import AnyFact, CodeBy, Coverage, Exec, Loss, Mode, Program
 from guard.monitor.libbpf import Btf, Iterate, Library, Link, Map, Object, Ring
 from guard.monitor.libbpf import Program as Loaded
@@ -37,7 +36,6 @@ _SCRIPTED = Program.PYTHON | Program.INTERPRETER
 _QUIET = 2.0
 """Seconds without a tree before what costs others is detached: sessions follow each other."""
 _INTERVAL = 0.2
-_STICKY, _OTHERS_WRITE = 0o1000, 0o2
 
 
 def boot_time() -> int:
@@ -51,7 +49,7 @@ class CoreSource:
     Args:
         backend: lsm, fmod or tracepoint.
         settings: what it is told.
-        pins: directory in bpffs; "": nothing outlives the process.
+        pinned: directory in bpffs; "": nothing outlives the process, and what another start pinned is taken away.
         refused: better backend → why it was not taken, for the status.
 
     Raises:
@@ -59,11 +57,13 @@ class CoreSource:
     """
 
     def __init__(
-        self, backend: str, settings: Settings, pins: str = "", refused: Mapping[str, str] | None = None
+        self, backend: str, settings: Settings, pinned: str = "", refused: Mapping[str, str] | None = None
     ) -> None:
         begun = time.monotonic()
         self._backend = backend
-        self._pins = pins
+        self._pinned = pinned
+        self._generation = pins.begin(pinned) if pinned else ""
+        self._pins_made = 0
         self._links: dict[str, Link] = {}
         self._maps: dict[str, Map] = {}
         self._rings: list[Ring] = []
@@ -119,6 +119,9 @@ class CoreSource:
         missing = [section for section in objects.ALWAYS if section in skipped]
         if missing:
             raise MonitorError(f"{missing[0]}: {skipped[missing[0]]}")
+        if self._pinned:
+            for name in pins.MAPS:
+                self._object.keep_map(name, f"{self._pinned}/{name}")
         self._object.load()
         return skipped
 
@@ -141,11 +144,12 @@ class CoreSource:
     def _attach(self, program: Loaded) -> None:
         link = self._object.attach(program, self._cgroup)
         self._links[program.name] = link
-        if self._pins and (program.section in objects.ALWAYS or self._enforces(program)):
-            link.pin(f"{self._pins}/{program.name}")
+        if self._generation and (program.section in objects.ALWAYS or self._enforces(program)):
+            link.pin(f"{self._generation}/{program.name}")
+            self._pins_made += 1
 
     def _enforces(self, program: Loaded) -> bool:
-        rule = objects.RULE_OF.get(objects.target(program.section), "")
+        rule = "bind" if program.section in objects.BIND else objects.RULE_OF.get(objects.target(program.section), "")
         return rule in self._settings.enforce
 
     def _on_demand(self) -> Iterator[Loaded]:
@@ -172,6 +176,7 @@ class CoreSource:
             self._following = True
             first = min((label.start for label in self.labels() if label.harness), default=0)
             self._ready.append(Coverage(boot_time(), not missing, tuple(missing), boot_time() - first if first else 0))
+            self._look_once()
             return
         for program in self._on_demand():
             link = self._links.pop(program.name, None)
@@ -180,6 +185,14 @@ class CoreSource:
         self._following = False
         if not self._allowed:
             self._ready.append(Coverage(begun, False, reach.without_following(self._backend)))
+
+    def _look_once(self) -> None:
+        """What was begun while nobody looked and lasts: sockets that listen."""
+        for label in list(self.labels()):
+            for listener in procfs.listening(label.pid):
+                who = procfs.process(label.pid)
+                if who is not None:
+                    self._ready.append(procfs.listen_fact(boot_time(), who, label, listener))
 
     def follow(self, on: bool) -> None:
         """Allow or forbid what costs every process; what enforces stays."""
@@ -209,6 +222,11 @@ class CoreSource:
         """What was loaded."""
         return self._status
 
+    @property
+    def generation(self) -> str:
+        """The directory of this start's pins; "" for none."""
+        return self._generation
+
     def fileno(self) -> int:
         """Readable when a ring holds something."""
         return self._epoll.fileno()
@@ -230,6 +248,7 @@ class CoreSource:
         if now - self._checked >= _INTERVAL:
             self._checked = now
             self._count_losses()
+            self._watch_pins()
         out = list(self._ready)
         self._ready.clear()
         return iter(out)
@@ -240,7 +259,7 @@ class CoreSource:
             if isinstance(fact, Exec) and fact.who.root:
                 self._follow_link(fact)
             if isinstance(fact, Mode):
-                looked = self._looked(fact, wire.unsure(record))
+                looked = self._looker.settle(fact, wire.unsure(record))
                 if looked is None:
                     return
                 fact = looked
@@ -248,15 +267,6 @@ class CoreSource:
             self._undecoded += 1
             return
         self._ready.append(fact)
-
-    def _looked(self, fact: Mode, unsure: bool) -> Mode | None:
-        """What only the file itself tells: whether a request was done, and of what a sticky bit is."""
-        if not unsure and (fact.mode & ~0o7777 or not fact.mode & _STICKY):
-            return fact
-        mode = self._looker.mode(fact.path, _OTHERS_WRITE if unsure else 0)
-        if unsure:
-            return replace(fact, mode=mode) if mode >= 0 and mode & _OTHERS_WRITE else None
-        return replace(fact, mode=fact.mode | (mode & ~0o7777)) if mode >= 0 else fact
 
     def _follow_link(self, fact: Exec) -> None:
         """Tell the kernel what a script's link leads to: it knows files by the name they have.
@@ -270,6 +280,13 @@ class CoreSource:
         if name and name != os.path.basename(script):
             alias = fact.who.start.to_bytes(8, "little") + name[: _NAME_ROOM - 1].ljust(_NAME_ROOM, b"\0")
             self._map("aliases").set(fact.who.pid.to_bytes(4, "little"), alias)
+
+    def _watch_pins(self) -> None:
+        """Enforcement whose pins are gone ends with this process: that is said, once."""
+        if self._generation and pins.held(self._generation) < self._pins_made:
+            self._pins_made = 0
+            gone = f"the pins in {self._pinned} are gone: what is enforced ends with the monitor"
+            self._ready.append(Coverage(boot_time(), False, (gone,)))
 
     def _count_losses(self) -> None:
         counters = self._map("counters")
@@ -313,6 +330,11 @@ class CoreSource:
         if procs.set(key, bytes(row)) and old is None:
             self._count_label(1)
 
+    def recount(self) -> None:
+        """Count the labels anew: those of an earlier start were counted, and changed meanwhile, by its programs."""
+        self._own_labels = 0
+        self._own_labels = sum(1 for _ in self._map("procs").keys()) - self._signed()  # noqa: SIM118 - no mapping
+
     def unlabel(self, pid: int) -> None:
         """Take one process out of its tree."""
         key = pid.to_bytes(4, "little")
@@ -325,10 +347,12 @@ class CoreSource:
         # The kernel's counter is per CPU: the labels of user space stand in a count of their own.
         self._own_labels += by
 
-    def _labelled(self) -> int:
+    def _signed(self) -> int:
         kernel = self._map("counters").sum(wire.COUNT_LABELLED)
-        signed = kernel - (1 << 64) if kernel >= 1 << 63 else kernel
-        return max(0, signed + self._own_labels)
+        return kernel - (1 << 64) if kernel >= 1 << 63 else kernel
+
+    def _labelled(self) -> int:
+        return max(0, self._signed() + self._own_labels)
 
     def labels(self) -> Iterator[Label]:
         """Every process in a tree."""

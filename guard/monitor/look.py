@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import os
 import queue
+import stat
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+
+from guard.monitor.facts import Mode
 
 DEADLINE = 0.05
 """Seconds for one look."""
@@ -45,6 +48,26 @@ class Looker:
         """
         answer = self._ask(lambda: _mode(path, wanted))
         return answer if isinstance(answer, int) else -1
+
+    def settle(self, fact: Mode, unsure: bool, keep: bool = False) -> Mode | None:
+        """Add what only the file itself tells: whether it was made, and of what a sticky bit is.
+
+        Args:
+            fact: as the kernel told it.
+            unsure: it says what was asked, and not what was done.
+            keep: what is unsure and cannot be looked at is taken as done.
+
+        Returns:
+            the fact; None: it was not done.
+        """
+        if not unsure and (stat.S_IFMT(fact.mode) or not fact.mode & stat.S_ISVTX):
+            return fact
+        mode = self.mode(fact.path, stat.S_IWOTH if unsure and not keep else 0)
+        if unsure:
+            if mode < 0:
+                return fact if keep else None
+            return replace(fact, mode=mode) if mode & stat.S_IWOTH else None
+        return replace(fact, mode=fact.mode | stat.S_IFMT(mode)) if mode >= 0 else fact
 
     def behind(self, pid: int, path: bytes) -> bytes:
         """The name of the file that a path of a process leads to, links followed; b"": no answer in time."""

@@ -5,12 +5,14 @@ For the poll backend, and for the one look of the others after their blind time.
 
 from __future__ import annotations
 
+import ipaddress
 import os
 import struct
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from guard.monitor.facts import Process
+from guard.monitor.facts import Listen, Process
+from guard.monitor.source import Label
 
 _TICK = 1_000_000_000 // os.sysconf("SC_CLK_TCK")
 _LISTEN = "0A"
@@ -48,11 +50,11 @@ class Seen:
 MOST_ARGV = 16384
 
 
-def processes(known: Mapping[int, int] | None = None) -> Iterator[Seen]:
+def processes(known: Mapping[int, Seen] | None = None) -> Iterator[Seen]:
     """Every process, with argv.
 
     Args:
-        known: pid → start, of those whose argv need not be read again.
+        known: those of the last look: argv is read again where the name has changed, as exec does.
     """
     for name in os.listdir(b"/proc"):
         if name.isdigit():
@@ -61,7 +63,7 @@ def processes(known: Mapping[int, int] | None = None) -> Iterator[Seen]:
                 yield seen
 
 
-def process(pid: int, known: Mapping[int, int] | None = None) -> Seen | None:
+def process(pid: int, known: Mapping[int, Seen] | None = None) -> Seen | None:
     """One process; None: it is gone, or its /proc is hidden."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
@@ -73,8 +75,9 @@ def process(pid: int, known: Mapping[int, int] | None = None) -> Seen | None:
     fields = raw[raw.rindex(b")") + 2 :].split()
     start = int(fields[19]) * _TICK
     ppid, sid, tty = int(fields[1]), int(fields[3]), int(fields[4])
-    if known is not None and known.get(pid) == start:
-        return Seen(pid, ppid, uid, start, comm, sid=sid, tty=tty)
+    before = known.get(pid) if known is not None else None
+    if before is not None and (before.start, before.comm, before.uid) == (start, comm, uid):
+        return before if before.ppid == ppid else replace(before, ppid=ppid)
     argv, unseen = _argv(pid)
     try:
         exe = os.path.basename(os.readlink(f"/proc/{pid}/exe".encode())).removesuffix(b" (deleted)")
@@ -94,11 +97,6 @@ def _argv(pid: int) -> tuple[tuple[bytes, ...], int]:
     if words and not words[-1]:
         words.pop()
     return tuple(words), rest
-
-
-def who(seen: Seen, root: int, root_start: int, harness: bool) -> Process:
-    """A process of /proc as facts name it."""
-    return Process(seen.pid, seen.start, seen.ppid, seen.uid, seen.comm, root, root_start, harness)
 
 
 @dataclass(frozen=True)
@@ -158,6 +156,25 @@ def sockets(pid: int) -> set[int]:
     except OSError:
         pass  # gone meanwhile
     return out
+
+
+def listening(pid: int) -> Iterator[Listener]:
+    """A process's own listening sockets that are not on loopback."""
+    own = sockets(pid)
+    for inode, listener in listeners(pid) if own else ():
+        address = ipaddress.IPv6Address(listener.address)
+        if inode in own and not (address.ipv4_mapped or address).is_loopback:
+            yield listener
+
+
+def listen_fact(time: int, seen: Seen, label: Label, listener: Listener) -> Listen:
+    """A socket of /proc as a fact."""
+    who = Process(seen.pid, label.start, seen.ppid, seen.uid, seen.comm, label.root, label.root_start, label.harness)
+    address = ipaddress.IPv6Address(listener.address)
+    return Listen(
+        time, who, str(address.ipv4_mapped or address), listener.port, listener.family, listener.kind,
+        listener.protocol, private(seen.pid),
+    )  # fmt: skip
 
 
 def private(pid: int) -> bool:

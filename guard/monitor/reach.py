@@ -50,8 +50,10 @@ _TABLE: Mapping[str, Mapping[str, Can]] = {
     },
     "bcc": {
         "ancestry": Can("all"),
-        "world-writable": Can("part", (), ("ACLs, io_uring, int 0x80; modes are those asked for",)),
-        "bind": Can("part", (), ("io_uring and int 0x80; private namespaces are not told apart",)),
+        "world-writable": Can(
+            "part", (), ("ACLs, io_uring, int 0x80, sockets of AF_UNIX", "a sticky file is taken for a directory")
+        ),
+        "bind": Can("part", (), ("io_uring and int 0x80",)),
         "listen": Can("part", (), ("io_uring and int 0x80",)),
         "code-from-outside": Can("no"),
         "raw-syscall": Can("no"),

@@ -22,6 +22,12 @@
 #define CALL(NAME) "fentry/__arm64_sys_" #NAME
 #endif
 
+/* An argument as a plain number: a global function takes no kernel pointers. */
+static __always_inline u64 argument(unsigned long long *ctx, u32 n) {
+    u64 value = 0;
+    bpf_probe_read_kernel(&value, sizeof value, ctx + n);
+    return value;
+}
 /* The call that is being served: the hooks do not say. */
 static __always_inline void current_call(struct call *c) {
     struct task_struct *t = (struct task_struct *)bpf_get_current_task_btf();
@@ -154,7 +160,7 @@ int BPF_PROG(acl_asked, struct mnt_idmap *map, struct dentry *d, const char *nam
         return 0;
     char n[32] = {};
     bpf_probe_read_kernel_str(n, sizeof n, name);
-    return acl_opens_file(p, d, n[17] == 'd' ? M_DEFAULT_ACL : M_ACL);
+    return acl_opens_file(p, (struct dentry *)argument(ctx, 1), n[17] == 'd' ? M_DEFAULT_ACL : M_ACL);
 }
 /* Before 6.2 there is no such hook. The value cannot be read from this one's arguments there ("type UNKNOWN is not a
  * struct"): it is taken from the call's. */
@@ -174,7 +180,7 @@ MAYBE(inode_setxattr) int BPF_PROG(xattr_asked, void *map, struct dentry *d, con
         return 0;
     if (!acl_opens(c.a[2], c.a[3]))
         return 0;
-    return acl_opens_file(p, d, n[17] == 'd' ? M_DEFAULT_ACL : M_ACL);
+    return acl_opens_file(p, (struct dentry *)argument(ctx, 1), n[17] == 'd' ? M_DEFAULT_ACL : M_ACL);
 }
 
 /* ---- sockets ---- */
@@ -242,13 +248,14 @@ HOOK(file_permission) int BPF_PROG(data_asked, struct file *f, int mask, int bef
     struct proc *p = in_tree();
     if (!p)
         return 0;
+    u64 at = argument(ctx, 0);
     if (mask & MAY_READ)
-        return refusal(do_read(p, (u64)f, descriptor(f), 0, 0));
+        return refusal(do_read(p, at, descriptor((struct file *)at), 0, 0));
     if (mask & MAY_WRITE) {
         struct call c = {};
         current_call(&c);
         u64 sample = c.number == NR_write || c.number == NR_pwrite64 ? c.a[1] : 0;
-        return refusal(do_write(p, (u64)f, sample, sample ? c.a[2] : 0));
+        return refusal(do_write(p, at, sample, sample ? c.a[2] : 0));
     }
     return 0;
 }
@@ -272,7 +279,7 @@ int BPF_PROG(map_asked, struct file *f, unsigned long asked, unsigned long prote
     if (before)
         return -EPERM;
     struct proc *p = in_tree();
-    return p && f ? refusal(do_map(p, (u64)f, protection, flags)) : 0;
+    return p && f ? refusal(do_map(p, argument(ctx, 0), protection, flags)) : 0;
 }
 HOOK(inode_getattr) int BPF_PROG(stat_asked, const struct path *path, int before) {
     struct proc *p = current_proc();
