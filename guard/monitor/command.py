@@ -10,8 +10,8 @@ import sys
 from collections.abc import Sequence
 from typing import NoReturn
 
-from guard.errors import EXIT_CANNOT, GuardError, MonitorError, UsageError
-from guard.monitor import catalogue, service, settings
+from guard.errors import EXIT_CANNOT, EXIT_FOUND, GuardError, MonitorError, UsageError
+from guard.monitor import answers, catalogue, service, settings
 from guard.monitor.choose import open_source
 from guard.monitor.source import BACKENDS, Settings, Source
 from guard.policy.source import check_private
@@ -48,6 +48,15 @@ def _parser() -> argparse.ArgumentParser:
         default=[],
         help="count a network as outside, whatever else it is",
     )
+    trial = parser.add_mutually_exclusive_group()
+    trial.add_argument(
+        "--check", action="store_true", help="load, attach, try one harmless example a rule, detach; 0 or 1"
+    )
+    trial.add_argument(
+        "--detach", action="store_true", help="stop the monitor, if one runs, and take away whatever it left attached"
+    )
+    parser.add_argument("--expect", choices=BACKENDS, default="", help="with --check: this backend, or 1")
+    parser.add_argument("--json", action="store_true", help="with --check: for programs")
     parser.add_argument(
         "--state", metavar="DIR", default=os.environ.get("GUARD_STATE_DIR", ""), help="node-local state"
     )
@@ -63,10 +72,16 @@ def main(words: Sequence[str], state: str = "", config: str = "") -> int:
         state, config: directories that were named before it.
 
     Returns:
-        0 stopped, 2 usage, 3 could not watch.
+        0 stopped, 1 a check found something, 2 usage, 3 could not watch.
     """
     try:
         told = _parser().parse_args(words)
+        if told.expect and not told.check:
+            raise UsageError("monitor: --expect goes with --check", "`guard monitor --help` tells more")
+        if told.detach:
+            return _detach(state or told.state)
+        if told.check:
+            return _check(told, config or told.config or CONFIG)
         _serve(told, state or told.state, config or told.config or CONFIG)
     except GuardError as error:
         _log(str(error), "guard: ")
@@ -79,11 +94,35 @@ def main(words: Sequence[str], state: str = "", config: str = "") -> int:
     return 0
 
 
+def _detach(named: str) -> int:
+    from guard.monitor.detach import detach
+
+    _as_root()
+    pid, links = detach(answers.socket_path(named))
+    _log(f"stopped process {pid}" if pid else "no monitor runs")
+    _log(f"took away {links} pinned links" if links else "nothing was pinned")
+    return 0
+
+
+def _check(told: argparse.Namespace, config: str) -> int:
+    from guard.monitor import check, rules
+
+    _as_root()
+    site = settings.load(os.path.abspath(config), rules.NAMES)
+    report = check.check(told.backend, service.source_settings(site, told.enforce), told.expect)
+    sys.stdout.write(check.as_json(report) if told.json else check.as_text(report))
+    return 0 if report.right else EXIT_FOUND
+
+
+def _as_root() -> None:
+    if os.geteuid() != 0:
+        raise MonitorError("guard monitor watches every user's agents, and needs root", "start it as root")
+
+
 def _serve(told: argparse.Namespace, named: str, config: str) -> None:
     rows = tuple(map(catalogue.from_option, told.harness))
     networks = tuple(map(settings.network, told.external))
-    if os.geteuid() != 0:
-        raise MonitorError("guard monitor watches every user's agents, and needs root", "start it as root")
+    _as_root()
     named = os.path.abspath(named) if named else ""
     config, state = os.path.abspath(config), named or STATE
     check_private(config)

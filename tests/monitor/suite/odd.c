@@ -220,6 +220,21 @@ int main(int n, char **w) {
         v4(0, atoi(path), &a);
         return s < 0 ? 77 : end(bind(s, (void *)&a, sizeof a) ? -1 : listen(s, 5));
     }
+    if (!strcmp(act, "flood-alerts")) { /* so many chmods */
+        for (long i = atol(n > 3 ? w[3] : "0"); i > 0; i--)
+            chmod(path, 0666);
+        return 0;
+    }
+    if (!strcmp(act, "flood-telemetry")) { /* so many connects, and a chmod at every thousandth */
+        fd = socket(AF_INET, SOCK_DGRAM, 0);
+        for (long i = atol(n > 3 ? w[3] : "0"); i > 0; i--) {
+            v4(0xcb007105, 1024 + i % 2, &a);
+            connect(fd, (void *)&a, sizeof a);
+            if (i % 1000 == 0)
+                chmod(path, 0666);
+        }
+        return 0;
+    }
     /* ---- from standard input to a shell, by ways without read and write ---- */
     if (!strcmp(act, "splice") || !strcmp(act, "tee") || !strcmp(act, "vmsplice")) {
         pipe(p);

@@ -1,0 +1,396 @@
+"""What a backend promises beyond what it sees: it is chosen by loading, it counts what it loses, and it leaves nothing
+behind but what was asked to stay."""
+
+import contextlib
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from guard.errors import MonitorError
+from guard.monitor import bcc_backend, choose, objects, pins
+from guard.monitor.facts import Coverage, Exec, Exit, Fork, Listen, Loss, Mode, Program
+from guard.monitor.source import Settings
+from tests.conftest import GUARD, LONG
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+HARNESS = "backend-agent"
+SECONDS = 10
+
+pytestmark = [pytest.mark.root, pytest.mark.usefixtures("kernel_side")]
+
+
+@pytest.fixture
+def agent(tmp_path):
+    """A shell under a harness's name."""
+    return shutil.copy("/bin/bash", tmp_path / HARNESS)
+
+
+@pytest.fixture(scope="session")
+def odd(tmp_path_factory):
+    made = tmp_path_factory.mktemp("odd") / "odd"
+    subprocess.run(["gcc", "-O1", "-w", "-o", str(made), str(ROOT / "tests/monitor/suite/odd.c")], check=True)
+    return made
+
+
+def settings(**more):
+    return Settings({HARNESS: Program.HARNESS}, **more)
+
+
+@contextlib.contextmanager
+def source(backend, told=None, **more):
+    opened = choose.open_source(backend, told or settings(), **more)
+    try:
+        yield opened
+    finally:
+        opened.close()
+
+
+def take(opened, until, seconds=SECONDS):
+    """Facts until one for which `until` holds."""
+    facts, end = [], time.monotonic() + seconds
+    while time.monotonic() < end:
+        facts += opened.poll(0.1)
+        if any(until(fact) for fact in facts):
+            break
+    return facts
+
+
+def attached(names=("process_exec", "process_fork", "process_exit", "call_done", "bind4", "bind6")):
+    """Names of guard's programs that the kernel holds."""
+    told = subprocess.run(["bpftool", "prog", "show"], capture_output=True, text=True, check=False).stdout
+    return [name for name in names if f"name {name}" in told]
+
+
+# ---- choosing ----
+
+
+def test_auto_takes_the_best_that_loads_and_says_why_not_the_better():
+    with source("auto") as opened:
+        better = choose.BACKENDS[: choose.BACKENDS.index(opened.status.backend)]
+        assert set(better) == set(opened.status.refused)
+        assert all(opened.status.refused.values())
+
+
+def test_without_the_objects_another_backend_is_chosen_and_says_so(monkeypatch, tmp_path):
+    monkeypatch.setattr(objects, "DIRECTORY", str(tmp_path))
+    monkeypatch.setattr(bcc_backend, "PLACES", ())
+    with source("auto") as opened:
+        assert opened.status.backend == "poll"
+        assert "is not there" in opened.status.refused["tracepoint"]
+        assert opened.status.can["code-from-outside"].see == "no"
+
+
+def test_a_backend_that_was_named_and_does_not_load_is_an_error(monkeypatch, tmp_path):
+    monkeypatch.setattr(objects, "DIRECTORY", str(tmp_path))
+    with pytest.raises(MonitorError, match="make setup"):
+        choose.open_source("tracepoint", settings())
+
+
+@pytest.mark.skipif(not shutil.which("bpftool"), reason="needs bpftool to see the kernel's programs")
+def test_a_load_that_fails_half_way_leaves_nothing_attached(monkeypatch):
+    before = attached()
+    monkeypatch.setattr("guard.monitor.core.CoreSource._attach_first", lambda self: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        choose.open_source("tracepoint", settings())
+    assert attached() == before
+
+
+# ---- trees ----
+
+
+@pytest.mark.parametrize("backend", ["tracepoint", "poll"])
+def test_a_thousand_short_lives_are_a_thousand_execs(backend, agent):
+    count = 1000 if LONG else 200
+    if backend == "poll":
+        pytest.skip("poll sees what lives for a round: doctor says so")
+    with source(backend) as opened, subprocess.Popen([agent, "-c", f"for i in $(seq {count}); do /bin/true; done; :"]) as root:
+        facts = take(opened, lambda fact: isinstance(fact, Exit) and fact.who.pid == root.pid, 60)
+    execs = [fact for fact in facts if isinstance(fact, Exec) and fact.name == b"true" and fact.who.root == root.pid]
+    assert len(execs) == count
+    assert not [fact for fact in facts if isinstance(fact, Loss)]
+
+
+def test_what_runs_already_is_put_into_a_tree_with_its_children(agent):
+    with subprocess.Popen(["/bin/sh", "-c", "sleep 30 & read x; chmod 777 f; :"], stdin=subprocess.PIPE, cwd=Path(agent).parent) as old:
+        (Path(agent).parent / "f").touch()
+        with source("tracepoint") as opened:
+            assert opened.label(old.pid, old.pid, harness=True)
+            labels = {label.pid: label for label in opened.labels()}
+            children = [pid for pid, (_, parent) in opened.processes().items() if parent == old.pid]
+            assert children
+            assert {labels[pid].root for pid in (old.pid, *children)} == {old.pid}
+            old.stdin.write(b"\n")
+            old.stdin.flush()
+            facts = take(opened, lambda fact: isinstance(fact, Mode) and fact.who.root == old.pid)
+        assert [fact for fact in facts if isinstance(fact, Mode)]
+        for pid in children:
+            os.kill(pid, signal.SIGKILL)
+
+
+def test_a_process_that_is_gone_gets_no_label():
+    gone = subprocess.Popen(["/bin/true"])
+    gone.wait()
+    with source("tracepoint") as opened:
+        assert not opened.label(gone.pid, gone.pid)
+
+
+def test_argv_is_seen_to_sixteen_kibibytes_and_the_rest_is_counted(agent):
+    words = ["x" * 200] * 120
+    with source("tracepoint") as opened, subprocess.Popen([agent, "-c", '/bin/true "$@"; :', "-", *words]) as root:
+        facts = take(opened, lambda fact: isinstance(fact, Exec) and fact.name == b"true")
+    fact = next(fact for fact in facts if isinstance(fact, Exec) and fact.name == b"true" and fact.who.root == root.pid)
+    total = len("/bin/true") + 1 + sum(len(word) + 1 for word in words)
+    assert sum(map(len, fact.argv)) + len(fact.argv) - 1 == 16384
+    assert fact.unseen == total - 16384
+
+
+def test_the_programs_that_cost_others_are_there_only_with_a_tree(agent):
+    with source("tracepoint") as opened:
+        assert not opened._following
+        with subprocess.Popen([agent, "-c", "read x"], stdin=subprocess.PIPE) as root:
+            facts = take(opened, lambda fact: isinstance(fact, Coverage))
+            assert [fact.full for fact in facts if isinstance(fact, Coverage)] == [True]
+            assert opened._following
+            root.stdin.close()
+        end = time.monotonic() + SECONDS
+        while opened._following and time.monotonic() < end:
+            list(opened.poll(0.1))
+        assert not opened._following
+
+
+def test_what_listened_before_the_programs_came_is_seen(agent):
+    script = "import socket,sys; s=socket.socket(); s.bind(('0.0.0.0', 0)); s.listen(); print(flush=True); sys.stdin.read()"
+    command = ["/usr/bin/python3", "-c", script]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as server:
+        server.stdout.readline()
+        with source("tracepoint") as opened:
+            opened.label(server.pid, server.pid)
+            facts = take(opened, lambda fact: isinstance(fact, Listen))
+        server.stdin.close()
+    assert [fact.address for fact in facts if isinstance(fact, Listen)] == ["0.0.0.0"]
+
+
+def test_poll_sees_a_tree_and_its_server(agent):
+    serve = "/usr/bin/python3 -c 'import socket,time; s=socket.socket(); s.bind((\"0.0.0.0\", 0)); s.listen(); time.sleep(30)'; :"
+    with source("poll") as opened, subprocess.Popen([agent, "-c", serve], start_new_session=True) as root:
+        facts = take(opened, lambda fact: isinstance(fact, Listen) and fact.who.root == root.pid, 20)
+        os.killpg(root.pid, signal.SIGKILL)
+        facts += take(opened, lambda fact: isinstance(fact, Exit) and fact.who.pid == root.pid)
+    kinds = {type(fact) for fact in facts if getattr(fact, "who", None) and fact.who.root == root.pid}
+    assert {Exec, Fork, Listen, Exit} <= kinds
+
+
+# ---- loss ----
+
+
+def flooded(act, count, odd, agent, tmp_path):
+    """Flood in a network namespace of its own; the facts, and the counters."""
+    (tmp_path / "f").touch()
+    text = f"ip link set lo up; ip addr add 203.0.113.5/32 dev lo; sleep 0.5; {odd} {act} {tmp_path}/f {count}; :"
+    with source("tracepoint") as opened:
+        with subprocess.Popen(["unshare", "-n", agent, "-c", text]) as root:
+            facts = take(opened, lambda fact: isinstance(fact, Exit) and fact.who.pid == root.pid, 60)
+        facts += take(opened, lambda fact: False, 0.5)
+        return facts, opened.stats()
+
+
+def test_a_flood_of_telemetry_loses_no_alert(odd, agent, tmp_path):
+    count = 100_000 if LONG else 20_000
+    facts, stats = flooded("flood-telemetry", count, odd, agent, tmp_path)
+    assert stats.emitted["Connect"] == count
+    assert len([fact for fact in facts if isinstance(fact, Mode)]) == count // 1000
+    assert stats.lost["alerts"] == 0
+
+
+def test_of_a_flood_of_alerts_taken_and_lost_are_all(odd, agent, tmp_path):
+    count = 100_000 if LONG else 20_000
+    facts, stats = flooded("flood-alerts", count, odd, agent, tmp_path)
+    taken = len([fact for fact in facts if isinstance(fact, Mode)])
+    lost = sum(fact.count for fact in facts if isinstance(fact, Loss) and fact.stage == "alerts")
+    assert stats.emitted["Mode"] == count
+    assert taken + lost == count
+
+
+# ---- through the command line ----
+
+
+def guard(*words, **more):
+    return subprocess.run([GUARD, *words], capture_output=True, text=True, timeout=90, check=False, **more)
+
+
+def test_a_check_tries_every_rule_and_ends():
+    done = guard("monitor", "--check", "--backend", "tracepoint")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "FAULT" not in done.stdout
+    assert "code-from-outside   seen" in done.stdout
+
+
+def test_a_check_that_expects_another_backend_fails():
+    done = guard("monitor", "--check", "--backend", "tracepoint", "--expect", "lsm")
+    assert done.returncode == 1
+    assert "expected lsm, and tracepoint" in done.stdout
+
+
+def test_a_check_says_what_cannot_be_enforced():
+    done = guard("monitor", "--check", "--backend", "tracepoint", "--enforce")
+    assert done.returncode == 1
+    assert "cannot be enforced by tracepoint" in done.stdout
+    assert "bind                seen         refused" in done.stdout
+
+
+def test_detaching_where_nothing_is_attached_is_fine():
+    assert guard("monitor", "--detach").returncode == 0
+
+
+class Node:
+    """A monitor with a configuration, and an agent that binds."""
+
+    def __init__(self, place, agent, config):
+        self.place, self.agent = place, agent
+        (place / "etc").mkdir()
+        (place / "etc/monitor.toml").write_text("schema = 1\n" + config)
+        self.process = None
+
+    def start(self, *options):
+        path = self.place / "notify"
+        path.unlink(missing_ok=True)
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as ready:
+            ready.bind(str(path))
+            ready.settimeout(60)
+            command = [GUARD, "--state", str(self.place / "state"), "--config", str(self.place / "etc"), "monitor",
+                       "--backend", "tracepoint", "--harness", f"test={HARNESS}", *options]  # fmt: skip
+            self.process = subprocess.Popen(command, env={**os.environ, "NOTIFY_SOCKET": str(path)})
+            while b"READY=1" not in ready.recv(4096):
+                pass
+
+    def stop(self, how=signal.SIGTERM):
+        if self.process is not None:
+            self.process.send_signal(how)
+            self.process.wait(30)
+            self.process = None
+
+    def bound(self, command):
+        """The address that a program gets when it asks for 0.0.0.0; "" where it is refused."""
+        script = (
+            "import socket\ns=socket.socket()\ntry:\n s.bind(('0.0.0.0', 29123))\n print(s.getsockname()[0])\n"
+            "except PermissionError: pass"
+        )
+        done = subprocess.run([*command, "/usr/bin/python3 -c \"$S\"; :"], env={**os.environ, "S": script},
+                              capture_output=True, text=True, check=True)  # fmt: skip
+        return done.stdout.strip()
+
+    def agents(self):
+        return self.bound([self.agent, "-c"])
+
+    def others(self):
+        return self.bound(["/bin/sh", "-c"])
+
+
+@pytest.fixture
+def node(tmp_path, agent):
+    made = []
+
+    def make(config):
+        made.append(Node(tmp_path, agent, config))
+        return made[-1]
+
+    tmp_path.chmod(0o755)
+    yield make
+    for each in made:
+        each.stop(signal.SIGKILL)
+    guard("monitor", "--detach")
+
+
+def test_an_agents_bind_is_refused_and_anothers_is_not(node):
+    one = node('[enforce]\nbind = "deny"\n')
+    one.start("--enforce")
+    assert (one.agents(), one.others()) == ("", "0.0.0.0")
+    one.stop()
+    assert one.agents() == "0.0.0.0"
+
+
+def test_an_agents_bind_is_turned_to_loopback_and_anothers_is_not(node):
+    one = node('[enforce]\nbind = "rewrite"\n')
+    one.start("--enforce")
+    assert (one.agents(), one.others()) == ("127.0.0.1", "0.0.0.0")
+
+
+def test_without_enforce_nothing_is_refused(node):
+    one = node('[enforce]\nbind = "deny"\n')
+    one.start()
+    assert one.agents() == "0.0.0.0"
+
+
+@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL])
+def test_enforcement_that_is_to_stay_outlives_the_monitor_until_it_is_detached(node, how):
+    one = node('[monitor]\nfail_closed = true\n[enforce]\nbind = "deny"\n')
+    one.start("--enforce")
+    one.stop(how)
+    assert list(pins.generations())
+    assert (one.agents(), one.others()) == ("", "0.0.0.0")
+    one.start("--enforce")  # another start takes over, and there is one set of pins again
+    assert len(list(pins.generations())) == 1
+    assert one.agents() == ""
+    one.stop(signal.SIGKILL)
+    assert guard("monitor", "--detach").returncode == 0
+    assert (one.agents(), list(pins.generations())) == ("0.0.0.0", [])
+
+
+def test_a_start_that_enforces_nothing_takes_away_what_an_earlier_one_left(node):
+    one = node('[monitor]\nfail_closed = true\n[enforce]\nbind = "deny"\n')
+    one.start("--enforce")
+    one.stop(signal.SIGKILL)
+    assert one.agents() == ""
+    one.start()
+    assert (one.agents(), list(pins.generations())) == ("0.0.0.0", [])
+
+
+def test_detach_stops_a_monitor_that_runs(node):
+    one = node('[monitor]\nfail_closed = true\n[enforce]\nbind = "deny"\n')
+    one.start("--enforce")
+    assert one.agents() == ""
+    done = guard("--state", str(one.place / "state"), "monitor", "--detach")
+    assert done.returncode == 0, done.stderr
+    assert one.process.wait(10) == 0
+    assert one.agents() == "0.0.0.0"
+
+
+# ---- bcc ----
+
+
+def _bcc_missing():
+    try:
+        bcc_backend.module()
+    except MonitorError as error:
+        return str(error)
+    return "" if shutil.which("bpftool") else "needs bpftool to lay out headers"
+
+
+@pytest.fixture(scope="session")
+def headers(tmp_path_factory):
+    tree = tmp_path_factory.mktemp("headers")
+    subprocess.run([ROOT / "packaging/bcc-stub", str(tree)], check=True)
+    return tree
+
+
+@pytest.mark.skipif(bool(_bcc_missing()), reason=_bcc_missing())
+@pytest.mark.timeout(300)
+def test_bcc_tells_what_it_promises_and_ordinary_work_is_silent(headers):
+    stage = ["unshare", "-n", sys.executable, "-m", "tests.monitor.suite.stage", "--guard", GUARD, "--backend", "bcc", "--verbose"]
+    done = subprocess.run(stage, cwd=ROOT, capture_output=True, text=True, check=False, timeout=280,
+                          env={**os.environ, "BCC_KERNEL_SOURCE": str(headers)})  # fmt: skip
+    assert done.returncode == 0, done.stdout[-600:] + done.stderr[-2000:]
+
+
+@pytest.mark.skipif(bool(_bcc_missing()), reason=_bcc_missing())
+def test_bcc_without_headers_is_refused_with_the_reason(monkeypatch, tmp_path):
+    monkeypatch.setenv("BCC_KERNEL_SOURCE", str(tmp_path))
+    with pytest.raises(MonitorError, match="headers"):
+        choose.open_source("bcc", settings())
