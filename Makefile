@@ -1,5 +1,5 @@
 # Two commands do everything on a fresh machine: `make demo` and `make test`.
-.PHONY: setup demo test test-long lint bench clean
+.PHONY: setup demo test test-long test-vm lint bench clean
 
 setup:
 	@packaging/setup.sh
@@ -16,6 +16,10 @@ test: setup lint
 
 test-long: setup lint
 	@GUARD_TEST_LONG=1 .venv/bin/python -m pytest -q
+
+# The monitor's suite on Debian's own kernels in qemu, where LSM programs load: minutes, and 2 GB in /var/tmp/guard-vm.
+test-vm: setup
+	@tests/vm/suite.sh
 
 bench: setup
 	@.venv/bin/python bench/start.py
