@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Final
 
@@ -9,9 +10,11 @@ from guard.events.model import Detail, Event, Severity, Tree, say
 from guard.events.producer import Producer
 from guard.redact import Redacted, bless, program_name, redact_text, withhold
 
-_TEXTS: Final = ("fingerprint", "key_id", "kind", "confidence", "second_opinion", "advice", "carrier")
+_TEXTS: Final = ("fingerprint", "key_id", "kind", "confidence", "second_opinion", "advice", "carrier",
+    "audience", "context")  # fmt: skip
+_TIME: Final = re.compile(r"\d{4}-\d\d-\d\d[T ][0-9:.]{5,15}(?:Z|[+-]\d\d:?\d\d)?")
 _NUMBERS: Final = ("line", "offset", "length")
-_FLAGS: Final = ("incident", "partial", "baseline")
+_FLAGS: Final = ("incident", "partial", "baseline", "honeytoken")
 
 
 def exposure(
@@ -42,6 +45,11 @@ def exposure(
     if isinstance(place, str):
         detail["file"] = redact_text(place)
         detail["object"] = redact_text(place)
+    happened = row.get("happened")
+    if isinstance(happened, (int, float)) and not isinstance(happened, bool):
+        detail["happened"] = happened
+    elif isinstance(happened, str) and _TIME.fullmatch(happened):
+        detail["happened"] = bless(happened)
     former = row.get("former")
     if isinstance(former, list):
         detail["former"] = [

@@ -1,11 +1,15 @@
 """From accepted events to rows: what is minimised, suppressed, known already, folded; and what is told of it later.
 
 Everything that passes here is stored, but what an exempt user does below medium. What is not to be sent is stored
-quietly, with the reason: `suppressed`, `folded`, `flood`, `known`, `baseline`.
+quietly, with the reason: `suppressed`, `folded`, `flood`, `known`.
+
+An exposure alerts once a fingerprint and node. The ledger of incidents needs more: a new place or a new use of a known
+secret is sent too, as severity info, and so is what a site records as its baseline, with one summary at its end.
 """
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -18,13 +22,16 @@ from guard.events.budget import Budget, Finding, Summary
 from guard.events.entry import Entry
 from guard.events.names import Names
 from guard.events.privacy import EXEMPT, Minimiser
-from guard.events.producer import Ids, rfc3339
+from guard.events.producer import Ids, boot_id, rfc3339
 from guard.events.settings import Settings
 from guard.events.wire import Severity
 
 SUPPRESSED: Final = "suppressed"
 KNOWN: Final = "known"
-BASELINE: Final = "baseline"
+BASELINE_QUIET_S: Final = 60.0
+"""Seconds after the last exposure of a baseline until its summary."""
+PLACES: Final = 50_000
+"""Places of known secrets that are remembered; a forgotten one costs an event of severity info."""
 NOT_FINDINGS: Final = frozenset({"session", "telemetry"})
 """Controls whose events are steps of a session or of guard itself: never folded."""
 _OBJECT: Final = ("object_key", "object", "path", "file", "address", "host", "command")
@@ -88,6 +95,9 @@ class Gate:
         self._clock = clock
         self._ids = Ids(lambda: int(clock() * 1e9))
         self._exposures: dict[str, dict[str, float]] = {}
+        self._places: dict[bytes, float] = {}
+        # Of an earlier process too: its summary is still due.
+        self._baseline: tuple[int, float, float] | None = orjson.loads(recall("baseline", "open") or b"null")
         self._counters: dict[str, int] = {}
 
     def judge(self, events: Iterable[dict[str, object]], batch: Batch) -> None:
@@ -124,9 +134,10 @@ class Gate:
         if finding and not quiet:
             fingerprint = detail.get("fingerprint") if control == "exposure" else None
             if control == "exposure" and detail.get("baseline") is True:
-                quiet = BASELINE
+                whole["severity"] = Severity.INFO.label
+                self._note_baseline(batch)
             elif isinstance(fingerprint, str) and fingerprint:
-                quiet = self._exposure(whole, detail, uid, batch)
+                quiet = self._exposure(whole, detail, uid, thing, batch)
             else:
                 quiet = self._budget.judge(_finding(whole, severity, uid, thing), self._clock())
         return Entry(whole, quiet=quiet, renumber=True, owner=uid if whole.get("origin") == "user" else 0)
@@ -143,8 +154,10 @@ class Gate:
                 return SUPPRESSED
         return ""
 
-    def _exposure(self, whole: Mapping[str, object], detail: Mapping[str, object], uid: int, batch: Batch) -> str:
-        """An exposure is sent once a fingerprint; a user's claims are known by him alone."""
+    def _exposure(
+        self, whole: dict[str, object], detail: dict[str, object], uid: int, thing: str, batch: Batch
+    ) -> str:
+        """An exposure alerts once a fingerprint; a user's claims are known by him alone."""
         whose = f"user {uid}" if whole.get("origin") == "user" else "node"
         key = f"{whose} {detail.get('key_id')} {str(detail['fingerprint'])[:128]}"
         now = self._clock()
@@ -155,12 +168,48 @@ class Gate:
         if state is None:
             state, quiet = {"count": 1, "first": now, "last": now}, ""
         else:
-            state, quiet = {**state, "count": state["count"] + 1, "last": now}, KNOWN
+            state = {**state, "count": state["count"] + 1, "last": now}
+            quiet = self._place(whole, detail, f"{key} {thing} {detail.get('context', '')}", now)
         self._exposures[key] = state
         if len(self._exposures) > 10_000:
             self._exposures.clear()
         batch.kept.append(("exposure", key, orjson.dumps(state)))
         return quiet
+
+    def _place(self, whole: dict[str, object], detail: dict[str, object], key: str, now: float) -> str:
+        """Send a new place or use of a known secret as severity info, one a window; the rest is stored quietly."""
+        session = _table(whole, "tree").get("session", "")
+        place = sha256(f"{key} {whole.get('host')} {session}".encode("utf-8", "replace")).digest()[:12]
+        sent = self._places.get(place)
+        if sent is not None and now - sent < self._settings.budget.window_s:
+            return KNOWN
+        if len(self._places) >= PLACES:
+            self._places.clear()
+        self._places[place] = now
+        whole["severity"] = Severity.INFO.label
+        detail["known"] = True
+        return ""
+
+    def _note_baseline(self, batch: Batch) -> None:
+        """Count an exposure of a baseline; `due` tells of all of them together."""
+        now = self._clock()
+        count, first, _ = self._baseline or (0, now, now)
+        self._baseline = (count + 1, first, now)
+        batch.kept.append(("baseline", "open", orjson.dumps(self._baseline)))
+
+    def _baseline_summary(self, now: float) -> dict[str, object] | None:
+        if not self._baseline or now - self._baseline[2] < BASELINE_QUIET_S:
+            return None
+        count, first, last = self._baseline
+        self._baseline = None
+        return {
+            "schema": 1, "id": self._ids.new(), "time": _moment(now), "host": os.uname().nodename,
+            "boot": boot_id(), "producer": "service", "seq": 0, "origin": "service", "control": "exposure",
+            "rule": "baseline", "severity": Severity.LOW.label, "verdict": "observed", "policy": {}, "mitre": [],
+            "tree": {}, "process": {},
+            "detail": {"count": count, "first": _moment(first), "last": _moment(last)},
+            "message": f"a baseline was recorded: {count} exposures that were there before",
+        }  # fmt: skip
 
     def _count(self, name: str, batch: Batch) -> None:
         """Count what is not sent, or not stored, because root's files say so."""
@@ -175,6 +224,10 @@ class Gate:
         now = self._clock()
         for summary in self._budget.due(now):
             batch.entries.append(Entry(self._summary(summary, now), renumber=True))
+        baseline = self._baseline_summary(now)
+        if baseline is not None:
+            batch.entries.append(Entry(baseline, renumber=True))
+            batch.kept.append(("baseline", "open", None))
         self.settle(batch)
 
     def settle(self, batch: Batch) -> None:
@@ -186,8 +239,8 @@ class Gate:
         count = sum(summary.counts.values())
         detail: dict[str, object] = {
             "count": count,
-            "first": rfc3339(int(summary.first * 1e6) * 1000),
-            "last": rfc3339(int(summary.last * 1e6) * 1000),
+            "first": _moment(summary.first),
+            "last": _moment(summary.last),
         }
         if summary.flood:
             about |= {"control": "rates", "rule": "flood", "verdict": "observed", "mitre": []}
@@ -200,7 +253,7 @@ class Gate:
         return {
             "schema": 1,
             "id": self._ids.new(),
-            "time": rfc3339(int(now * 1e6) * 1000),
+            "time": _moment(now),
             **about,
             "producer": "service",
             "seq": 0,
@@ -209,6 +262,10 @@ class Gate:
             "detail": detail,
             "message": message,
         }
+
+
+def _moment(seconds: float) -> str:
+    return rfc3339(int(seconds * 1e6) * 1000)
 
 
 def _finding(whole: Mapping[str, object], severity: Severity, uid: int, thing: str) -> Finding:
