@@ -14,6 +14,7 @@ from guard.monitor.lineage import Tree as AgentTree
 from guard.monitor.proc import link
 from guard.monitor.telling import Told
 from guard.redact import Redacted, bless
+from guard.redact.exposed import of_arguments
 
 ARGV_MOST = 64
 """Arguments that an event tells; `argc` says how many there were."""
@@ -35,6 +36,7 @@ class Recorder:
         self._producer = producer
         self._arguments = arguments
         self.record_argv = record_argv
+        self._audience = of_arguments()
 
     def event(self, told: Told) -> Event:
         """Return the event of what is told."""
@@ -85,7 +87,8 @@ class Recorder:
             "kind": word(exposure.kind),
             "incident": exposure.incident,
             "confidence": word(exposure.confidence),
-            "where": word("argv"),
+            "source": word("argv"),
+            "audience": word(self._audience),
             "argument": exposure.argument,
             "offset": exposure.offset,
             "length": exposure.length,

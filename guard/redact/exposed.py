@@ -104,6 +104,22 @@ class Surroundings:
         return value in held
 
 
+def of_arguments(mounts: str = "/proc/self/mountinfo") -> str:
+    """Return who could read a program's arguments: everybody on the node, unless /proc hides other users' processes.
+
+    `hidepid` of 1 or more (proc(5)) counts where the mount at /proc itself has it.
+    """
+    try:
+        with open(mounts, encoding="utf-8", errors="replace") as table:
+            rows = [line.split() for line in table]
+    except OSError:
+        return UNKNOWN
+    for row in reversed(rows):
+        if len(row) > 6 and row[4] == "/proc" and "proc" in row[row.index("-") + 1 :][:1]:
+            return OWNER if re.search(r"hidepid=(?!0|off)", row[-1]) else NODE
+    return UNKNOWN
+
+
 def readers(path: str) -> str:
     """Return who may read a file, by the modes of it and of every directory above: owner, group, node or unknown.
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from guard.redact import samples
+from guard.redact.exposed import of_arguments
 from guard.redact.rules.formats import FORMATS
 from tests.conftest import GUARD, Account
 
@@ -101,3 +102,14 @@ def test_a_line_is_known_again_when_the_lines_before_it_are_cut_off(account: Acc
 def test_nothing_recorded_holds_the_secret(account: Account) -> None:
     place = account.write(account.directory("h") / "x", f"a {key()} b\n", 0o600)
     assert key()[4:12] not in json.dumps(record(account, place))
+
+
+@pytest.mark.parametrize(
+    ("options", "audience"),
+    [("rw", "node"), ("rw,hidepid=2", "owner"), ("rw,hidepid=invisible", "owner"), ("rw,hidepid=off", "node"), ("rw,hidepid=0", "node")],
+)  # fmt: skip
+def test_arguments_are_everybodys_unless_proc_hides_them(tmp_path: Path, options: str, audience: str) -> None:
+    table = tmp_path / "mountinfo"
+    table.write_text(f"20 1 0:20 / / rw - ext4 /dev/x rw\n21 20 0:21 / /proc rw,nosuid - proc proc {options}\n")
+    assert of_arguments(str(table)) == audience
+    assert of_arguments("/nonexistent") == "unknown"
