@@ -8,6 +8,7 @@ spool, not in a feed.
 from __future__ import annotations
 
 import hmac
+import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -90,6 +91,30 @@ class Privacy:
 
 
 EXEMPT: Final = Keep("none", "hashed", "none")
+
+
+def node_key(spool: str) -> bytes:
+    """The node's key for hashed paths, made once.
+
+    Args:
+        spool: the spool's directory, where it lies.
+    """
+    path = os.path.join(spool, "paths.key")
+    try:
+        with open(path, "rb") as file:
+            key = file.read(32)
+        if len(key) == 32:
+            return key
+    except FileNotFoundError:
+        pass
+    key = os.urandom(32)
+    fd = os.open(f"{path}.new", os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    with os.fdopen(fd, "wb") as file:
+        file.write(key)
+        file.flush()
+        os.fsync(fd)
+    os.replace(f"{path}.new", path)
+    return key
 
 
 class Minimiser:

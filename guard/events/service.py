@@ -32,6 +32,7 @@ from guard.events.intake import Node, Redactor, Sessions, accept, bound_id
 from guard.events.model import Event, Severity, Tree, say
 from guard.events.names import Names
 from guard.events.peers import Peer, peer_of
+from guard.events.privacy import node_key
 from guard.events.producer import Producer, boot_id
 from guard.events.settings import Settings
 from guard.events.spool import Spool
@@ -83,8 +84,8 @@ class Service:
         self._owner = os.geteuid()
         self._state = state
         self.spool_path = self.settings.spool or os.path.join(state, "spool")
-        self.spool = Spool(self.spool_path, limits=self.settings.limits, clock=lambda: clock() / 1e9)
-        self._key = _key(self.spool_path)
+        self.spool = Spool(self.spool_path, limits=self.settings.limits, clock=lambda: clock() / 1e9, patience=3.0)
+        self._key = node_key(self.spool_path)
         self._names = Names()
         self._node = Node(os.uname().nodename, boot_id(), self._owner, clock, self._names)
         self.producer = Producer("service", clock=clock)
@@ -465,26 +466,6 @@ class Service:
             detail={"alerts": [redact_text(error.partition("\n")[0])]},
         )  # fmt: skip
         self._own(event, batch)
-
-
-def _key(spool: str) -> bytes:
-    """The node's key for hashed paths, made once."""
-    path = os.path.join(spool, "paths.key")
-    try:
-        with open(path, "rb") as file:
-            key = file.read(32)
-        if len(key) == 32:
-            return key
-    except FileNotFoundError:
-        pass
-    key = os.urandom(32)
-    fd = os.open(f"{path}.new", os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-    with os.fdopen(fd, "wb") as file:
-        file.write(key)
-        file.flush()
-        os.fsync(fd)
-    os.replace(f"{path}.new", path)
-    return key
 
 
 def _session(known: tuple[int, str, int] | None) -> bytes | None:

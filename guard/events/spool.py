@@ -98,13 +98,19 @@ class Spool(Reader):
         path: its directory, made 0700 if need be.
         limits: how much is kept.
         clock: seconds since 1970. It may jump: `accepted` never falls.
+        patience: seconds to wait for another writer, such as a monitor that hands on a batch while no service runs.
 
     Raises:
         SpoolError: another process writes it, or it cannot be made or opened.
     """
 
     def __init__(
-        self, path: str, *, limits: Limits = Limits(), clock: Callable[[], float] = time.time
+        self,
+        path: str,
+        *,
+        limits: Limits = Limits(),
+        clock: Callable[[], float] = time.time,
+        patience: float = 0.0,
     ) -> None:
         self.path = path
         self._clock = clock
@@ -115,9 +121,7 @@ class Spool(Reader):
             self._lock = os.open(os.path.join(path, "lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except OSError as error:
             raise SpoolError(f"{error.filename or path}: {error.strerror}", "name a directory of your own") from None
-        try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
+        if not self._locked(patience):
             os.close(self._lock)
             raise SpoolError(f"{path}: another process writes this spool", "stop it first, or let it accept") from None
         self._db = open_database(os.path.join(path, DATABASE), "rwc")
@@ -131,6 +135,19 @@ class Spool(Reader):
         self._unwritten = os.path.join(path, "unwritten")
         self._disk = Disk(path, self._db)
         self._disk.prepare()
+
+    def _locked(self, patience: float) -> bool:
+        """Take the writer's lock, if need be after a while."""
+        end = time.monotonic() + patience
+        while True:
+            try:
+                fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                if time.monotonic() >= end:
+                    return False
+                time.sleep(0.02)
+            else:
+                return True
 
     # Writing ----------------------------------------------------------------------------------------
 

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 from guard.errors import EXIT_CANNOT, EXIT_FOUND, GuardError, MonitorError, UsageError
+from guard.events.settings import load as load_events
 from guard.monitor import answers, catalogue, service, settings
 from guard.monitor.choose import open_source
 from guard.monitor.source import BACKENDS, Settings, Source
@@ -128,8 +129,9 @@ def _serve(told: argparse.Namespace, named: str, config: str) -> None:
     check_private(config)
     check_private(state)
     os.makedirs(state, mode=0o755, exist_ok=True)
-    spool = os.path.join(state, "spool")
-    options = service.Options(config, state, spool, told.backend, told.enforce, rows, networks, named)
+    stored = load_events(config)
+    spool = stored.spool or os.path.join(state, "spool")
+    options = service.Options(config, state, spool, stored.privacy, told.backend, told.enforce, rows, networks, named)
     service.Service(options, _open, _log).run()
 
 

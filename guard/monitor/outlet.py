@@ -1,19 +1,24 @@
 """Where the monitor's events go: to the node's events service, or into the spool itself where none runs.
 
-The spool has one writer. Without a service the monitor takes it for each batch and lets go again, so that a service
-that starts later finds it free; from then on everything goes there.
+The service minimises, folds and ranks what it is given. Where none runs only the first is done here: what a site does
+not keep of a person is stored by nobody. The spool has one writer, so the monitor takes it for each batch and lets go
+again: a service that starts later finds it free, and from then on everything goes there.
 """
 
 from __future__ import annotations
 
+import grp
 import os
+import pwd
 import socket
 import time
 from collections import deque
 from collections.abc import Callable
 
 from guard.errors import GuardError
+from guard.events.entry import Entry
 from guard.events.model import Event, Severity, say, word
+from guard.events.privacy import EXEMPT, Minimiser, Privacy, node_key
 from guard.events.producer import Producer
 from guard.events.sink import SocketSink, socket_path
 from guard.events.spool import Spool
@@ -31,15 +36,23 @@ class Outlet:
     Args:
         producer: makes the event that tells of a loss.
         spool: the spool's directory.
+        privacy: what of a person is left out where no service does it.
         state: the state directory, "" for the usual places.
         clock: seconds, monotonic.
     """
 
     def __init__(
-        self, producer: Producer, spool: str, state: str = "", clock: Callable[[], float] = time.monotonic
+        self,
+        producer: Producer,
+        spool: str,
+        privacy: Privacy,
+        state: str = "",
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._producer = producer
         self._spool = spool
+        self._privacy = privacy
+        self._minimiser: Minimiser | None = None
         self._path = socket_path(state)
         self._clock = clock
         self._sink: SocketSink | None = None
@@ -103,7 +116,7 @@ class Outlet:
         try:
             while self._waiting:
                 batch = [self._waiting[at] for at in range(min(_BATCH, len(self._waiting)))]
-                spool.append(batch)
+                spool.append([entry for event in batch if (entry := self._kept(event)) is not None])
                 for _ in batch:
                     self._waiting.popleft()
         except (GuardError, OSError) as error:
@@ -113,6 +126,19 @@ class Outlet:
             spool.close()
         self.fault = ""
         return True
+
+    def _kept(self, event: Event) -> Entry | None:
+        """Leave out of an event what the site does not keep of a person; None where that is all of it."""
+        if self._minimiser is None:
+            self._minimiser = Minimiser(node_key(self._spool))
+        uid = event.tree.uid
+        exempt = uid >= 0 and self._privacy.exempts(uid, _groups(uid) if self._privacy.exempt_groups else frozenset())
+        if exempt and event.severity < Severity.MEDIUM and event.control != "telemetry":
+            return None
+        whole = event.plain()
+        keep = EXEMPT if exempt else self._privacy.measure(event.control, event.severity)
+        self._minimiser.minimise(whole, keep, exempt)
+        return Entry(whole)
 
     def _answers(self) -> bool:
         if not os.path.exists(self._path):
@@ -147,3 +173,11 @@ class Outlet:
         """Take nothing more."""
         if self._sink is not None:
             self._sink.close()
+
+
+def _groups(uid: int) -> frozenset[str]:
+    try:
+        entry = pwd.getpwuid(uid)
+        return frozenset(grp.getgrgid(gid).gr_name for gid in os.getgrouplist(entry.pw_name, entry.pw_gid))
+    except (KeyError, OverflowError):
+        return frozenset()

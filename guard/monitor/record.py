@@ -19,6 +19,8 @@ from guard.redact.exposed import of_arguments
 ARGV_MOST = 64
 """Arguments that an event tells; `argc` says how many there were."""
 _WORD_MOST = 4096
+_NAMES_OBJECT = ("path", "file", "address")
+"""Keys by which the events' budget knows the same thing again; another object stands under `object`."""
 _CONTROLS: tuple[str, ...] = get_args(Control)
 _VERDICTS: tuple[str, ...] = get_args(Verdict)
 
@@ -42,6 +44,8 @@ class Recorder:
         """Return the event of what is told."""
         finding = told.finding
         detail = {name: self._scalar(value) for name, value in finding.detail.items()}
+        if finding.object and detail.keys().isdisjoint(_NAMES_OBJECT):
+            detail["object"] = self._arguments.text(finding.object)
         if told.exposure is not None:
             detail.update(self._exposure(told.exposure))
         return self._producer.event(

@@ -17,6 +17,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from guard.errors import GuardError
+from guard.events.privacy import Privacy
 from guard.events.producer import Ids, Producer, boot_id
 from guard.monitor import answers, metrics, remembered, rules, settings
 from guard.monitor.answers import Answers
@@ -57,7 +58,7 @@ class Options:
 
     Args:
         config: the configuration directory. state: the state directory.
-        spool: the spool's directory.
+        spool: the spool's directory; `privacy`: what of a person is left out, of events.toml.
         backend: a name, or `auto`.
         enforce: whether the rules of `[enforce]` are.
         harnesses: rows that `--harness` adds; `external`: networks.
@@ -67,6 +68,7 @@ class Options:
     config: str
     state: str
     spool: str
+    privacy: Privacy
     backend: str = "auto"
     enforce: bool = False
     harnesses: tuple[Harness, ...] = ()
@@ -121,7 +123,7 @@ class Service:
         self._site = self._read_site()
         self._arguments = Arguments()
         self._producer = Producer("monitor", "kernel")
-        self._outlet = Outlet(self._producer, options.spool, options.named_state)
+        self._outlet = Outlet(self._producer, options.spool, options.privacy, options.named_state)
         self._recorder = Recorder(self._producer, self._arguments, self._site.record_argv)
         self._node = Node(options.config, self._site.bind_allow)
         self._notifier = Notifier(os.environ)
