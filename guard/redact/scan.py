@@ -24,7 +24,7 @@ from guard.redact.text import Text, begins_token
 DEPTH: Final = 3
 """How many layers of encoding are undone."""
 
-BUDGET: Final = 0.6
+BUDGET: Final = 0.45
 """Seconds of processor time a MiB that one block may take; after that every line with a hit left is withheld whole."""
 
 _NUMBER: Final = (1 << NUMBER_BITS) - 1
@@ -308,7 +308,8 @@ def _spare_markers(data: bytes, spans: list[Span]) -> list[Span]:
         clash = (
             index < len(markers)
             and markers[index][0] <= span.end
-            and (not span.named or (markers[index][0] < span.end and markers[index][1] > span.start))
+            # A word that a marker cut short was judged with what stood there; only a whole key goes by itself.
+            and (not (span.named and span.incident) or (markers[index][0] < span.end and markers[index][1] > span.start))
         )
         if not clash or span.kind == "unscanned":
             out.append(span)

@@ -160,6 +160,7 @@ _PLACE_WORDS: Final = frozenset(
     b"new old current confirm confirmation repeat again please must should your own goes get set self cls super return "
     b"args kwargs opts options config settings params request response data body json form session "
     b"credentialsbinding supersecret mysecret mypassword secretpassword testpassword testtoken somepassword sometoken "
+    b"passwort kennwort benutzer contrasena senha wachtwoord motdepasse haslo heslo parola salasana anonymous anoncvs debian ubuntu "
     b"undefinedsecret lorem ipsum abc abcd abcdef abcdefg def ghi xyz deadbeef cafebabe".split()
 )
 _REFERENCE = Lazy(
@@ -253,6 +254,14 @@ def is_placeholder(value: bytes) -> bool:
     if whole in _PLACE_WORDS and (digits == 0 or whole in (b"foo", b"bar", b"xxx", b"test", b"abc", b"example")):
         return digits < 4
     return digits == 0 and all(w in _PLACE_WORDS or (len(set(w)) == 1 and len(w) > 2) for w in letters)
+
+
+_LEET = bytes.maketrans(b"0134578@$!", b"oieastbasi")
+
+
+def is_spelt_out(value: bytes) -> bool:
+    """Say whether a value is a placeholder in digits' clothing (`s3cr3t`, `P@ssw0rd`): redacted, and no incident."""
+    return value.lower().startswith(b"hunter2") or is_placeholder(value.translate(_LEET))
 
 
 @lru_cache(maxsize=1024)

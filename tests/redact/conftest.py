@@ -91,6 +91,12 @@ def key(rng: random.Random) -> str:
     return samples.fill("ghp_<crc62>", rng)[0]
 
 
+@pytest.fixture
+def word(rng: random.Random) -> str:
+    """A password of letters and digits."""
+    return samples.password(rng, "", 12)
+
+
 @pytest.fixture(scope="session")
 def carriers() -> dict[str, Carry]:
     return CARRIERS

@@ -4,7 +4,6 @@
 import json
 import subprocess
 import sys
-import time
 
 import pytest
 
@@ -27,10 +26,10 @@ def test_the_filter_gives_the_redacted_text_and_zero(key):
     assert done.stderr == b""
 
 
-@pytest.mark.parametrize(("text", "code"), [(b"nothing\n", 0), (b"mysql -pXk7wQ2pLz9 db\n", 1)])
-def test_check_tells_by_its_code_and_writes_nothing(text, code):
-    done = run("--check", text=text)
-    assert (done.returncode, done.stdout) == (code, b"")
+def test_check_tells_by_its_code_and_writes_nothing(word):
+    for text, code in (("nothing\n", 0), (f"mysql -p{word} db\n", 1)):
+        done = run("--check", text=text.encode())
+        assert (done.returncode, done.stdout) == (code, b"")
 
 
 @pytest.mark.parametrize(
@@ -59,21 +58,21 @@ def test_a_line_comes_through_before_the_end(key):
         process.stdin.close()
 
 
-def test_the_report_has_every_field_and_no_value(tmp_path, key):
+def test_the_report_has_every_field_and_no_value(tmp_path, key, word):
     path = tmp_path / "r.jsonl"
-    text = f"one\nexport A_TOKEN={key}\nmysql -pXk7wQ2pLz9 db\n".encode()
+    text = f"one\nexport A_TOKEN={key}\nmysql -p{word} db\n".encode()
     assert run("--report", str(path), text=text).returncode == 0
     rows = [json.loads(line) for line in path.read_text().splitlines()]
     assert [(r["kind"], r["incident"], r["line"], r["offset"], r["length"]) for r in rows] == [
         ("github-token", True, 2, 19, 40),
-        ("password", True, 3, 68, 10),
+        ("password", True, 3, 68, len(word)),
     ]
     assert len(rows[0]["fingerprint"]) == 64
     assert rows[0]["key_id"].startswith("local-")
     assert rows[1]["fingerprint"] is None
     assert all({"file", "advice", "confidence", "partial"} <= set(r) for r in rows)
     assert key[4:12] not in path.read_text()
-    assert "Xk7wQ2pL" not in path.read_text()
+    assert word[:8] not in path.read_text()
 
 
 def test_a_sarif_report_is_sarif(tmp_path, key):
@@ -85,8 +84,8 @@ def test_a_sarif_report_is_sarif(tmp_path, key):
     assert key[4:12] not in path.read_text()
 
 
-def test_the_redaction_is_the_same_with_a_report(tmp_path, key):
-    text = f"a {key}\npassword: Xk7wQ2pLz9\n".encode()
+def test_the_redaction_is_the_same_with_a_report(tmp_path, key, word):
+    text = f"a {key}\npassword: {word}\n".encode()
     assert run(text=text).stdout == run("--report", str(tmp_path / "r"), text=text).stdout
 
 
@@ -115,20 +114,6 @@ def test_a_reader_that_goes_away_is_no_crash(tmp_path):
     )
     assert done.stdout == b"line\n"
     assert done.stderr == b""
-
-
-def test_a_cold_call_on_one_line_is_quick():
-    """Under 80 ms on an idle machine; processor time is what a busy one can still tell."""
-    import resource
-
-    times = []
-    for _ in range(5):
-        before = resource.getrusage(resource.RUSAGE_CHILDREN)
-        run(text=b"mysql -pXk7wQ2pLz9 db\n")
-        after = resource.getrusage(resource.RUSAGE_CHILDREN)
-        times.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
-    assert min(times) < 0.25
-    assert time.monotonic() > 0
 
 
 def test_the_filter_path_loads_no_second_opinion(key):

@@ -44,8 +44,9 @@ def test_gitleaks_1710_an_escaped_newline_behind_the_key_stays(redact, key):
     assert redact(f"{key}\\n".encode()) == b"[REDACTED:github-token]\\n"
 
 
-def test_gitleaks_2223_another_pair_in_front_hides_nothing(redact):
-    assert b"Xk7wQ2pLz9aa" not in redact(b'{"name": "x", "user": "bob", "password": "Xk7wQ2pLz9aa"}\n')
+def test_gitleaks_2223_another_pair_in_front_hides_nothing(redact, word):
+    line = json.dumps({"name": "x", "user": "bob", "password": word})
+    assert word.encode() not in redact(line.encode() + b"\n")
 
 
 def test_llm_guard_305_detect_secrets_493_every_occurrence_goes(redact, key):
@@ -81,9 +82,9 @@ def test_paperclip_11037_a_backslash_is_not_eaten(redact, key):
     )
 
 
-def test_hermes_69196_what_follows_an_escaped_quote_goes_too(redact):
-    out = redact(json.dumps({"password": 'ab9"Xk7wQ2pLz9'}).encode() + b"\n")
-    assert b"Xk7w" not in out
+def test_hermes_69196_what_follows_an_escaped_quote_goes_too(redact, word):
+    out = redact(json.dumps({"password": f'ab9"{word}'}).encode() + b"\n")
+    assert word[:4].encode() not in out
 
 
 def test_actions_runner_326_a_short_value_masks_nothing(redact):
@@ -119,8 +120,8 @@ def test_litellm_39879_a_long_stripe_key_goes_whole(redact, rng):
     assert redact(f"k {key}\n".encode()) == b"k [REDACTED:stripe-key]\n"
 
 
-def test_detect_secrets_203_an_unquoted_value_goes(redact):
-    assert redact(b"db_password=Xk7wQ2pLz9\n") == b"db_password=[REDACTED:password]\n"
+def test_detect_secrets_203_an_unquoted_value_goes(redact, word):
+    assert redact(f"db_password={word}\n".encode()) == b"db_password=[REDACTED:password]\n"
 
 
 def test_importing_the_package_loads_no_scanner_and_no_network():
@@ -131,12 +132,12 @@ def test_importing_the_package_loads_no_scanner_and_no_network():
     )
 
 
-def test_redacted_text_is_made_by_the_redactor_alone():
+def test_redacted_text_is_made_by_the_redactor_alone(word):
     from guard.redact import Redacted, redact_text
 
     with pytest.raises(TypeError):
         Redacted("x")
-    text = redact_text("mysql -pXk7wQ2pLz9 db")
+    text = redact_text(f"mysql -p{word} db")
     assert isinstance(text, Redacted)
     assert text == "mysql -p[REDACTED:password] db"
     assert type(text[1:]) is str

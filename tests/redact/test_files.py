@@ -72,9 +72,9 @@ def test_a_gzip_file_is_repacked(tmp_path, scanner, marks, key):
     assert key.encode() not in gzip.decompress(path.read_bytes())
 
 
-def test_a_history_keeps_inode_mode_length_and_lines(tmp_path, scanner, marks, key):
+def test_a_history_keeps_inode_mode_length_and_lines(tmp_path, scanner, marks, key, word):
     path = tmp_path / ".bash_history"
-    path.write_text(f"#1700000000\nexport A_TOKEN={key}\nmysql -pab1X db\nls -la\n")
+    path.write_text(f"#1700000000\nexport A_TOKEN={key}\nmysql -p{word} db\nls -la\n")
     os.chmod(path, 0o600)
     before = path.stat()
     assert files.in_place(str(path), scanner, marks, "auto", None) == 2
@@ -82,14 +82,14 @@ def test_a_history_keeps_inode_mode_length_and_lines(tmp_path, scanner, marks, k
     text = path.read_text()
     assert (after.st_ino, after.st_mode, after.st_size) == (before.st_ino, before.st_mode, before.st_size)
     assert text.startswith("#1700000000\nexport A_TOKEN=[REDACTED:github-token:")
-    assert "ab1X" not in text
+    assert word not in text
     assert text.endswith("\nls -la\n")
     assert files.in_place(str(path), scanner, marks, "auto", None) == 0
 
 
-def test_an_overwritten_json_line_still_parses(tmp_path, scanner, marks, key):
+def test_an_overwritten_json_line_still_parses(tmp_path, scanner, marks, key, word):
     path = tmp_path / "t.jsonl"
-    path.write_text(json.dumps({"a": f"x {key}\n", "password": "ab1X"}) + "\n")
+    path.write_text(json.dumps({"a": f"x {key}\n", "password": word}) + "\n")
     files.overwrite(str(path), scanner, marks, "auto", None)
     assert key not in json.dumps(json.loads(path.read_text()))
 

@@ -1,11 +1,14 @@
 # ruff: noqa: E501 - tables of lines and long literals read better unbroken
 """Histories of every shell and client: the secret goes, records, times and syntax stay."""
 
+import random
 import subprocess
 
 import pytest
 
-PASSWORD = "Xk7" + "wQ2pLz9"
+from guard.redact import samples
+
+PASSWORD = samples.password(random.Random(7), "", 10)
 
 FORMATS = {
     "bash": b"#1700000000\nmysql -p%s db\n#1700000001\nls -la\n",

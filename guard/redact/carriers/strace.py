@@ -195,7 +195,7 @@ class Calls:
             kind = tails.KINDS.get(row_start, "secret-key")
             # A long start is evidence enough; behind a short one a word may be just a word.
             telling = len(row_start) > 5 or not words.is_name(body)
-            if len(row_start) < 4:
+            if len(row_start) < 5:
                 telling = telling and (jumbled(body) or words.drawn(body, 4))
             if not body or (telling and len(body) >= (1 if len(row_start) > 3 else 4)):
                 note = _Note(kind, text, whole, place + _REACH)

@@ -35,7 +35,7 @@ def userinfo(text: Text, end: int) -> list[Span]:
         if 0 <= at < stop and b"@" in region[:at]:
             stop = at
     first_slash = region.find(b"/")
-    if 0 <= first_slash < region.find(b"@") and re.match(rb"\d{1,5}/", region):
+    if re.match(rb"\d{1,5},", region) or (0 <= first_slash < region.find(b"@") and re.match(rb"\d{1,5}/", region)):
         return []
     last = region.rfind(b"@", 0, stop)
     if last < 1:
@@ -59,7 +59,12 @@ def userinfo(text: Text, end: int) -> list[Span]:
         return []
     if FORMATTED.search(value) or (words.is_expression(value) and re.search(rb"[(\[]", value)):
         return []
-    incident = len(value) >= 8 and classes(value) >= 2 and words.wordiness(value) < 0.6
+    incident = (
+        len(value) >= 8
+        and classes(value) >= 2
+        and words.wordiness(value) < 0.6
+        and bool(value.translate(None, b"abcdefghijklmnopqrstuvwxyz:-._"))
+    )
     return [Span(begin, begin + last, "url-password", incident, False, False, value)]
 
 
@@ -80,6 +85,8 @@ def query(text: Text, end: int) -> list[Span]:
     if value is None or value.quoted:
         return []
     raw = data[value.start : value.end]
+    if b"=" in raw.rstrip(b"="):
+        return []  # `;a.key=b.key=c`: a chain of assignments
     stop = raw.find(b"%26")
     canonical = values.canonical(raw)
     if stop >= 0:

@@ -131,9 +131,9 @@ def block(text: Text, end: int) -> list[Span]:
     if len(body) < 16 or b"[REDACTED" in body:
         return []
     value = re.sub(rb"\\{1,8}(?:[nrt]|u000[aAdD]|x0[aAdD]|012|015)|\x1b\[[0-9;?]{0,12}[A-Za-z]", b"", body)
+    if not re.search(rb"[A-Za-z0-9+/]{16}", value):
+        return []  # a program that speaks of such blocks
     value = re.sub(rb"-----(?:END[A-Z0-9 ]*-----)?|[^A-Za-z0-9+/=]", b"", value)
-    if len(value) < 16:
-        return []
     kind = "pgp-private-key" if b"PGP" in header.group() else "private-key"
     return [Span(start, stop, kind, whole and len(set(value)) > 20 and len(value) >= 40, not whole, True, value)]
 
@@ -183,14 +183,18 @@ def open_block(data: bytes, upto: int) -> int | None:
 _WRAPPED_LINES = Lazy(rb"(?:[A-Za-z0-9+/=]{1,80}\r?\n[ \t]{0,12})+")
 
 
+_BODY_LINE = Lazy(rb"(?:\\{1,8}[nr]|\s)?[A-Za-z0-9+/]{16,}={0,2}(?=[\\\s\"'=]|\Z)")
+
+
 def body_end(data: bytes, start: int, limit: int) -> int:
     """Return where a key's body that goes on at `start` ends, its last line included; `start` when none does."""
     end = _END.search(data, start, limit)
     if end is not None and _BODY.fullmatch(data, start, end.start()) is not None:
         return end.end()
     found = _BODY.match(data, start, limit)
-    if found is None:
-        return start
+    head = _BODY_LINE.match(data, start, limit)
+    if found is None or head is None or not head.group().strip(b"0123456789abcdefABCDEF"):
+        return start  # prose, or hexadecimal: what was cut is followed by something else
     stop = found.end()
     tail = data.find(b"-----", stop, limit)
     return limit if stop == limit or tail == stop else stop

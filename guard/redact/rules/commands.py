@@ -25,6 +25,8 @@ _SEP = rb"(?:\\{0,7}[\"']?[ \t]{0,4},[ \t]{0,4}|[ \t]{1,8}(?:\\\r?\n[ \t]{0,16})
 _NEXT = _SEP + rb"\\{0,7}[\"']?"
 _ANY = rb"(?:[^\n|;]|\\\r?\n){0,400}?"
 _IN = rb"(?<=[\s\"'])"
+# A value glued to its option: bare, or in quotes that are its own and not the end of a text around it.
+_GLUED = rb"(?=[^\s\"',\\]|\\[^\"'nrt\\]|\\{0,7}[\"'][^,\s\"'\])}])"
 
 
 class Command(NamedTuple):
@@ -55,14 +57,14 @@ COMMANDS: Final[tuple[Command, ...]] = (
             ("curl -u bob https://h.example", "curl -u $USER:$PASS https://h.example")),
     Command("password", rb"(?:-a|--auth)", (b"http", b"https"), _ANY + _IN + rb"(?:-a|--auth)(?:" + _SEP + rb"|=)", b":", ("http -a bob:<pw> https://h.example",)),
     Command("password", rb"-p[^ ]", (b"mysql", b"mysqldump", b"mariadb", b"mysqladmin", b"mysqlimport", b"mysqlshow", b"mariadb-dump", b"mysqlcheck"),
-            _ANY + _IN + rb"-p(?=[^\s\"',]|[\"'][^,\s\"'\]])", WHOLE, ("mysql -u root -p<pw> db", "mysqldump -p'<pw>' db", "mariadb -u bob -p<pw>"),
+            _ANY + _IN + rb"-p" + _GLUED, WHOLE, ("mysql -u root -p<pw> db", "mysqldump -p'<pw>' db", "mariadb -u bob -p<pw>"),
             ("mysql -u root -p db", "mysql -u root -p")),
     Command("password", rb"-p", (b"sshpass",), _ANY + _IN + rb"-p" + _SEP + rb"?", WHOLE, ("sshpass -p <pw> ssh host", "sshpass -p'<pw>' ssh h"),
             ("sshpass -f file ssh host", "sshpass -e ssh host")),
     Command("password", rb"pass:", (b"openssl", b"easyrsa", b"signtool", b"keytool"), rb"[^\n|;]{0,400}?\bpass:", WHOLE, ("openssl rsa -in k.pem -passin pass:<pw>",),
             ("openssl rsa -passin env:PW", "openssl rsa -passin file:/etc/pw")),
     Command("password", rb"-k", (b"openssl",), rb"[^\n|;]{0,200}?\benc\b" + _ANY + _IN + rb"(?:-k|-K)" + _SEP, WHOLE, ("openssl enc -aes-256-cbc -k <pw> -in f",)),
-    Command("password", rb"-h?p[^ ]", (b"7z", b"7za", b"7zr", b"7zz", b"rar", b"unrar", b"unar"), _ANY + _IN + rb"-h?p(?=[^\s\"',-]|[\"'][^,\s\"'\]])", WHOLE,
+    Command("password", rb"-h?p[^ ]", (b"7z", b"7za", b"7zr", b"7zz", b"rar", b"unrar", b"unar"), _ANY + _IN + rb"-h?p(?!-)" + _GLUED, WHOLE,
             ("7z a -p<pw> out.7z dir", "rar a -hp<pw> out.rar dir"), ("7z a out.7z dir",)),
     Command("password", rb"-[a-z]{0,4}p", (b"zip", b"unzip", b"zipcloak"), _ANY + _IN + rb"-[a-zA-Z]{0,4}P" + _SEP + rb"?", WHOLE, ("unzip -P <pw> a.zip", "zip -r -P <pw> a.zip d")),
     Command("password", rb"-[a-z]{0,4}w", (b"ldapsearch", b"ldapmodify", b"ldapadd", b"ldapwhoami", b"ldappasswd", b"ldapdelete", b"ldapmodrdn", b"ldapcompare"),
@@ -121,6 +123,8 @@ COMMANDS: Final[tuple[Command, ...]] = (
     Command("password", rb"[^ ]{0,60}\.(?:token|password)=", (b"jupyter", b"jupyter-lab", b"jupyter-notebook"), rb"[^\n|;]{0,300}?\.(?:token|password)=", WHOLE, ("jupyter lab --NotebookApp.token=<hex:48>",)),
 )  # fmt: skip
 
+_LISTED = Lazy(rb"\\{0,7}[\"'](?:[ \t]{0,4},[ \t]{0,4}(?:\\?\n[ \t]{0,16})?\\{0,7}[\"']|[ \t])")
+"""What follows a program in a list of arguments, or a quoted one in a shell's line."""
 _BEFORE_PROGRAM = Lazy(rb"[A-Za-z0-9_.\-]")
 
 
@@ -172,12 +176,16 @@ class Confirmer:
         text.vain[self._row.lead.decode("latin-1")] = (begin, 0)
         begin += length
         found = self._lead.match(data, begin, min(begin + REACH, text.command_end(begin)))
-        return [] if found is None else _value(text, found.end(), self._row, found.group())
+        if found is None or (data[begin : begin + 1] in b" \t" and found.group()[-3:].rstrip(b" \t")[-1:] == b","):
+            return []  # the program stood in a shell's line, and a list's comma ends that
+        return _value(text, found.end(), self._row, found.group())
 
     @staticmethod
     def _is_program(data: bytes, at: int, length: int) -> bool:
         follow = data[at + length : at + length + 1]
         if follow not in b" \t\"'\\" or not follow:
+            return False
+        if follow not in b" \t" and not _LISTED.match(data, at + length, at + length + 24):
             return False
         return (
             not at
@@ -248,6 +256,9 @@ def piped(text: Text, end: int) -> list[Span]:
     stop = value.end
     begin_at = value.start
     raw = data[begin_at:stop]
+    between = data[stop : end - 1]
+    if b"|" in between or b";" in between or b'",' in between:
+        return []  # another command feeds this pipe
     if not value.quoted and raw[-1:] == b"|":
         stop -= 1
     if b"chpasswd" in data[end : end + 60] and b":" in raw:
@@ -263,6 +274,7 @@ def here_string(text: Text, end: int) -> list[Span]:
     """Confirm `kinit bob <<< X` and `sudo -S cmd <<< X`; `end` is behind `<<<`."""
     data = text.data
     begin = max(text.line(end)[0], end - 200)
+    begin += max(data[begin : end - 3].rfind(mark) for mark in (b";", b"|", b"&", b"(", b'",', b"',")) + 1
     if not re.search(rb"(?:^|[\s;|&\"'(+\-])" + _CONSUMERS, data[begin : end - 3]):
         return []
     pos = end

@@ -24,7 +24,7 @@ _PLAIN_TOKEN = Lazy(rb"[A-Za-z0-9+/=_\-.~%:]+\Z")
 NUMBER = Lazy(rb"[+-]?[0-9][0-9_,.]*(?:[eE][+-]?\d+)?[a-zA-Z%]{0,2}\Z|0[xX][0-9a-fA-F]+[uUlL]{0,3}\Z")
 DOTTED = Lazy(rb"[A-Za-z_][A-Za-z0-9_]*(?:(?:\.|->|::)[A-Za-z_][A-Za-z0-9_]*)+\Z")
 IDENTIFIER = Lazy(rb"[A-Za-z_][A-Za-z_]*[0-9]{0,2}\Z")
-FORMATTED = Lazy(rb"%[-0-9.]*[sdrixucfgp]\b|%\([a-z_]+\)|\{[a-zA-Z0-9_.:!]*\}|\$\{|\$\(|\{\{|<[A-Za-z_ -]+>|[a-z]\(\)")
+FORMATTED = Lazy(rb"%[-0-9.]*[sdrixucfgp]\b|%\([a-z_]+\)|\{[a-zA-Z0-9_.:!]*\}|\$\{|\$\(|\{\{|<[A-Za-z_ -]+>|[a-z]\(\)|A-Za|a-zA|a-z0|A-Z0|0-9[aA_]")
 
 STRONG_STYLES: Final = frozenset(("env", "cli", "url", "dsn", "sql", "line"))
 
@@ -197,6 +197,7 @@ def strict(value: bytes, strength: int, style: str) -> bool:
     if (
         words.is_example(value)
         or words.counts_up(value)
+        or words.is_spelt_out(value)
         or FORMATTED.search(value)
         or _PATHLIKE.match(value)
         or (_UUID.match(value) and strength == words.WEAK)

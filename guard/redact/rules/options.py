@@ -42,6 +42,8 @@ def flag(text: Text, end: int) -> list[Span]:
             pos -= 1
         value = values.read_quoted(data, pos, limit)
     else:
+        if window[-1:] == b"=" and data[pos : pos + 1] in (b" ", b"\t"):
+            return []
         while pos < limit and data[pos] in b" \t":
             pos += 1
         if data[pos : pos + 2] == b"\\\n":

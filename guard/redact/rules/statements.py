@@ -26,13 +26,19 @@ def statement(text: Text, end: int) -> list[Span]:
     if value is None:
         return []
     # In prose things are identified by "names"; a statement shouts or uses single quotes.
-    shouted = re.search(rb"IDENTIFIED|PASSWORD|PLUGIN|PRAGMA", data[max(0, start - 100) : start]) is not None
+    spoken = _STATEMENT_WORD.findall(data[max(0, start - 100) : start])
+    shouted = bool(spoken) and spoken[-1].isupper()
+    if not value.closed and b'"' in data[value.start : value.end]:
+        return []  # the quote belonged to the text around it
     if not shouted and (
         data[end - 1 : end] != b"'"
         or not re.search(rb"(?i)user|role|login|set |grant|alter|create|pragma", data[max(0, start - 200) : start])
     ):
         return []
     return make(text, value.start, value.end, words.PASSWORD, "sql", True, "password")
+
+
+_STATEMENT_WORD = Lazy(rb"(?i)identified|password|plugin|pragma")
 
 
 def netrc(text: Text, end: int) -> list[Span]:
