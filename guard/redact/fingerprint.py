@@ -74,14 +74,30 @@ def config_dir() -> str:
 
 
 def state_dir() -> str:
-    """Return the state directory of who runs this: root's, or the user's own."""
+    """Return the state directory of who runs this: root's, or the user's own, on the node as `guard run`'s is.
+
+    It is granted in no plan, so a session cannot read the key in it, and the events service adopts what is filed there.
+    """
     given = os.environ.get("GUARD_STATE_DIR")
     if given:
         return given
     if os.geteuid() == 0:
         return "/var/lib/guard"
-    base = os.environ.get("XDG_STATE_HOME") or os.path.join(os.path.expanduser("~"), ".local", "state")
-    return os.path.join(base, "guard")
+    return f"/var/tmp/guard-{os.geteuid()}"  # noqa: S108 - `own_folder` asks whose it is
+
+
+def own_folder(path: str) -> str:
+    """Make a directory of this user's alone, or check the one that is there; return it.
+
+    Raises:
+        StateError: somebody else was there first, or others may write in it.
+        OSError: it cannot be made.
+    """
+    os.makedirs(path, mode=0o700, exist_ok=True)
+    info = os.lstat(path)
+    if not stat.S_ISDIR(info.st_mode) or info.st_uid != os.geteuid() or info.st_mode & 0o022:
+        raise StateError(f"{path} is not this user's alone", "have its owner remove it, or name another with --state")
+    return path
 
 
 def site_path() -> str:
@@ -89,9 +105,9 @@ def site_path() -> str:
     return os.path.join(config_dir(), "fingerprint.key")
 
 
-def user_path() -> str:
-    """Return where a user's own key lies."""
-    return os.path.join(state_dir(), f"fingerprint-{os.geteuid()}.key")
+def user_path(state: str = "") -> str:
+    """Return where a user's own key lies, in the state directory that is named or the usual one."""
+    return os.path.join(state or state_dir(), f"fingerprint-{os.geteuid()}.key")
 
 
 def key_id(secret: bytes, scope: str) -> str:
@@ -197,6 +213,7 @@ def user_keys() -> list[Key]:
     try:
         return load(path, "local")
     except FileNotFoundError:
+        own_folder(os.path.dirname(path))
         with suppress(StateError):  # another process of this user was faster; its key is loaded below
             store(path, [new_key("local")], replace=False)
         return load(path, "local")

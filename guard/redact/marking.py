@@ -62,8 +62,6 @@ class Marks:
         return marker(span.kind, identity.fingerprint if identity else None)
 
     def _make(self, span: Span) -> Identity | None:
-        from guard.redact import fingerprint
-
         if not self._ready:
             self.prepare()
         source = self._source
@@ -77,7 +75,7 @@ class Marks:
             answer = source.fingerprint(span.kind, span.value)
         except (OSError, GuardError):
             # The service went away or would not answer: the user's own key, and the exposure says so.
-            self._source = fingerprint.user_keys()
+            self._source = _own_keys()
             return self._make(span)
         return Identity(*answer) if answer is not None else None
 
@@ -93,9 +91,14 @@ class Marks:
             client = Client()
             if client.available():
                 return client
-        try:
-            return fingerprint.user_keys()
-        except OSError:
-            # No home, or one that cannot be written (a read-only root, a daemon's account): markers without
-            # digits.
-            return None
+        return _own_keys()
+
+
+def _own_keys() -> list[Key] | None:
+    """Return the user's own keys; None, and markers without digits, where there is no place that could hold them."""
+    from guard.redact import fingerprint
+
+    try:
+        return fingerprint.user_keys()
+    except (OSError, GuardError):
+        return None

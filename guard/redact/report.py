@@ -10,7 +10,7 @@ from typing import Final, Self
 
 from guard.redact.exposed import Surroundings
 from guard.redact.files import Output
-from guard.redact.fingerprint import state_dir
+from guard.redact.fingerprint import own_folder, state_dir
 from guard.redact.marking import Marks
 from guard.redact.rules.advice import advice_for
 from guard.redact.scan import Scanner
@@ -137,8 +137,7 @@ def _now() -> str:
 
 def _exposures() -> int:
     """Open the node-local file of exposures, which the events service adopts."""
-    folder = state_dir()
-    os.makedirs(folder, mode=0o700, exist_ok=True)
+    folder = own_folder(state_dir())
     return os.open(
         os.path.join(folder, "exposures.jsonl"),
         os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW,

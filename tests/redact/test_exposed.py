@@ -24,7 +24,9 @@ def record(account: Account, *paths: Path) -> list[dict[str, object]]:
     """What `guard redact --record` files of some files."""
     state = account.directory("state")
     state.chmod(0o700)
-    done = account.command([GUARD, "redact", "--check", "--record", "--no-service", "--state", str(state), *map(str, paths)])
+    done = account.command(
+        [GUARD, "redact", "--check", "--record", "--no-service", "--state", str(state), *map(str, paths)]
+    )
     assert done.returncode == 1, done.stderr
     return [json.loads(line) for line in (state / "exposures.jsonl").read_text().splitlines()]
 
@@ -83,7 +85,9 @@ git remote add origin ../up.git; git push -qu origin HEAD:main 2>/dev/null; git 
     ("name", "text", "happened"),
     [(".bash_history", "#1700000000\nexport T={}\n", 1700000000.0), (".zsh_history", ": 1700000001:0;export T={}\n", 1700000001.0)],
 )  # fmt: skip
-def test_a_history_with_times_says_when_the_line_was_typed(account: Account, name: str, text: str, happened: float) -> None:
+def test_a_history_with_times_says_when_the_line_was_typed(
+    account: Account, name: str, text: str, happened: float
+) -> None:
     place = account.write(account.directory("h") / name, text.format(key()), 0o600)
     assert record(account, place)[0]["happened"] == happened
 
@@ -92,7 +96,9 @@ def test_a_line_is_known_again_when_the_lines_before_it_are_cut_off(account: Acc
     folder = account.directory("h")
     place = account.write(folder / ".bash_history", f"ls\nls\ncurl -H 'Authorization: Bearer {key()}' h\n", 0o600)
     (before,) = record(account, place)
-    account.write(place, f"curl -H 'Authorization: Bearer {key()}' h\nmake\ncurl -H 'Authorization: Bearer {key()}' h\n", 0o600)
+    account.write(
+        place, f"curl -H 'Authorization: Bearer {key()}' h\nmake\ncurl -H 'Authorization: Bearer {key()}' h\n", 0o600
+    )
     after = record(account, place)
     assert after[0]["context"] == before["context"]
     assert after[1]["context"] != before["context"]

@@ -11,7 +11,7 @@ import threading
 import pytest
 
 from guard.errors import StateError
-from guard.redact import client, fingerprint, samples, server
+from guard.redact import adopt, client, fingerprint, report, samples, server
 from guard.redact.marking import Marks
 
 
@@ -185,3 +185,58 @@ def test_the_key_commands_make_install_and_rotate(tmp_path, monkeypatch):
     assert facts["overlap"][0]["key_id"] == installed.stdout.strip()
     assert runner.invoke(app, ["init", "--config", str(tmp_path / "three")]).exit_code == 0
     assert runner.invoke(app, ["install", one + "/fingerprint.key", "--config", str(tmp_path / "three")]).exit_code == 3
+
+
+@pytest.fixture
+def filed(tmp_path, scanner, key):
+    """An exposure that was filed where no service and no site key was."""
+    from guard.redact.stream import Redactor
+
+    place = tmp_path / "notes"
+    place.write_text(f"one\nexport A_TOKEN={key}\n")
+    with report.Report("", record=True, baseline=False, marks=Marks(service=False)) as filing:
+        Redactor(scanner, observe=filing.observer(str(place))).feed(place.read_bytes())
+    path = pathlib.Path(fingerprint.state_dir()) / "exposures.jsonl"
+    assert json.loads(path.read_text())["key_id"].startswith("local-")
+    return place, path.read_bytes()
+
+
+def test_an_adopted_exposure_has_the_sites_fingerprint_and_is_joined_with_the_local_one(filed, site, service, key):
+    _, line = filed
+    (row,) = map(json.loads, adopt.adopt(line, fingerprint.state_dir(), service).splitlines())
+    assert (row["key_id"], row["fingerprint"]) == (site[0].key_id, site[0].of(key.encode()))
+    before = json.loads(line)
+    assert row["former"] == [{"key_id": before["key_id"], "fingerprint": before["fingerprint"]}]
+
+
+def test_what_no_longer_stands_there_stays_unmatched(filed, site, service, rng):
+    place, line = filed
+    place.write_text(f"one\nexport A_TOKEN={samples.fill('ghp_<crc62>', rng)[0]}\n")
+    assert adopt.adopt(line, fingerprint.state_dir(), service) == line
+    place.unlink()
+    assert adopt.adopt(line, fingerprint.state_dir(), service) == line
+
+
+def test_a_row_that_names_another_place_adopts_nothing_of_it(filed, site, service, tmp_path, rng):
+    """A forged row is no way to learn the site's fingerprint of what stands elsewhere, nor are links and fifos."""
+    _, line = filed
+    row = json.loads(line)
+    other = tmp_path / "other"
+    other.write_text(f"one\nexport A_TOKEN={samples.fill('ghp_<crc62>', rng)[0]}\n")
+    (tmp_path / "link").symlink_to(other)
+    os.mkfifo(tmp_path / "fifo")
+    for name in ("other", "link", "fifo", ".", "missing"):
+        forged = json.dumps(row | {"file": str(tmp_path / name)}).encode() + b"\n"
+        assert adopt.adopt(forged, fingerprint.state_dir(), service) == forged
+    for odd in (
+        b'no json "local-\n',
+        b'{"key_id": "local-x"}\n',
+        b'["local-"]\n',
+        b'{"key_id":"local-a","file":1,"offset":-1}\n',
+    ):
+        assert adopt.adopt(odd, fingerprint.state_dir(), service) == odd
+
+
+def test_without_a_service_nothing_is_adopted(filed, monkeypatch, tmp_path):
+    _, line = filed
+    assert adopt.adopt(line, fingerprint.state_dir(), client.Client(str(tmp_path / "none"))) == line
