@@ -26,9 +26,13 @@ def _fail(error: Exception) -> typer.Exit:
     return typer.Exit(error.exit_code if isinstance(error, GuardError) else 3)
 
 
-def _at(config: str) -> str:
-    if config:
-        os.environ["GUARD_CONFIG_DIR"] = config
+def _at(context: typer.Context, config: str) -> str:
+    from guard.cli import Places
+
+    # The full command line takes `--config` out wherever it stands; this application by itself has its own.
+    places = context.obj
+    if config or isinstance(places, Places):
+        os.environ["GUARD_CONFIG_DIR"] = config or places.config
     return fingerprint.site_path()
 
 
@@ -36,28 +40,27 @@ _Config = Annotated[str, typer.Option("--config", help="Configuration directory.
 
 
 @app.command()
-def init(config: _Config = "") -> None:
+def init(context: typer.Context, config: _Config = "") -> None:
     """Make the site's key on one node; the other nodes get the same file by `guard key install`."""
-    path = _at(config)
+    path = _at(context, config)
     try:
         key = fingerprint.new_key("site")
         fingerprint.store(path, [key], replace=False)
     except (GuardError, OSError) as error:
         raise _fail(error) from None
-    sys.stderr.write(
-        f"made {path}\ncarry it to every node over a protected way; there: guard key install FILE\n"
-    )
+    sys.stderr.write(f"made {path}\ncarry it to every node over a protected way; there: guard key install FILE\n")
     sys.stdout.write(f"{key.key_id}\n")
 
 
 @app.command()
 def install(
+    context: typer.Context,
     file: Annotated[str, typer.Argument(help="The key file of the first node; - reads standard input.")],
     replace: Annotated[bool, typer.Option("--replace", help="Take the place of a different key.")] = False,
     config: _Config = "",
 ) -> None:
     """Install the site's key on this node."""
-    path = _at(config)
+    path = _at(context, config)
     try:
         if file == "-":
             text = sys.stdin.read(65536)
@@ -84,10 +87,12 @@ def install(
 
 @app.command()
 def status(
-    as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False, config: _Config = ""
+    context: typer.Context,
+    as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
+    config: _Config = "",
 ) -> None:
     """Tell which key is in force here; exit 1 when this node has no site key."""
-    path = _at(config)
+    path = _at(context, config)
     try:
         keys = fingerprint.site_keys()
     except (GuardError, OSError) as error:
@@ -107,21 +112,13 @@ def status(
     elif key_id:
         sys.stdout.write(f"site key   {key_id}\n")
         for key in (keys or [])[1:]:
-            sys.stdout.write(
-                f"overlap    {key.key_id} until {time.strftime('%Y-%m-%d', time.gmtime(key.until))}\n"
-            )
+            sys.stdout.write(f"overlap    {key.key_id} until {time.strftime('%Y-%m-%d', time.gmtime(key.until))}\n")
         sys.stdout.write(f"service    {'runs' if service else 'does not run'}\n")
     elif hidden:
-        sys.stdout.write(
-            "site key   installed, root's alone\nservice    does not run: exposures are marked local\n"
-        )
+        sys.stdout.write("site key   installed, root's alone\nservice    does not run: exposures are marked local\n")
     else:
-        sys.stdout.write(
-            "site key   none: exposures found here are marked local and match nothing elsewhere\n"
-        )
-        sys.stdout.write(
-            "           install the site's with guard key install FILE, or make it with guard key init\n"
-        )
+        sys.stdout.write("site key   none: exposures found here are marked local and match nothing elsewhere\n")
+        sys.stdout.write("           install the site's with guard key install FILE, or make it with guard key init\n")
     if not facts["installed"] and not key_id:
         raise typer.Exit(EXIT_FOUND)
 
@@ -138,13 +135,14 @@ def _service_status() -> dict[str, object]:
 
 @app.command()
 def rotate(
+    context: typer.Context,
     overlap: Annotated[
         float, typer.Option("--overlap", help="Days in which exposures carry both fingerprints.")
     ] = 30.0,
     config: _Config = "",
 ) -> None:
     """Make the site's next key; carry the file to every node again."""
-    path = _at(config)
+    path = _at(context, config)
     try:
         keys = fingerprint.site_keys()
         if keys is None:

@@ -47,6 +47,7 @@ def serve_incidents(
 
 @app.command("redact")
 def serve_redact(
+    context: typer.Context,
     socket: Annotated[
         str, typer.Option("--socket", help="Where to listen; the usual place if not given.")
     ] = "",
@@ -54,8 +55,11 @@ def serve_redact(
     config: Annotated[str, typer.Option("--config", help="Configuration directory.")] = "",
 ) -> None:
     """Answer redactions and fingerprints on a unix socket until told to stop (SIGTERM)."""
+    from guard.cli import Places
     from guard.redact import server
 
+    if isinstance(context.obj, Places):
+        state, config = state or context.obj.state, config or context.obj.config
     for name, value in (("GUARD_STATE_DIR", state), ("GUARD_CONFIG_DIR", config)):
         if value:
             os.environ[name] = value
