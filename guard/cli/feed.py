@@ -79,7 +79,7 @@ def try_feeds(context: typer.Context, feeds: _Names = None, config: _Config = ""
         item = Item(1, event.id, "info", line, line)
         try:
             item = replace(item, body=renderer(feed.text("format"))(line))
-            sink = open_sink(feed, Context(state=_state(context)))
+            sink = open_sink(feed, Context(state=_state(context), spool=_node_spool(context)))
             outcome = sink.deliver([item])
             outcome.add(sink.finish())
             problem = outcome.refused.get(1, "" if 1 in outcome.acked else "not acknowledged")
@@ -174,7 +174,10 @@ def run(
             return Losses(Teller(spool, Producer(f"feed:{feed.name}"), socket_path(context.obj.state)), _say)
         return lambda _rule, message, _detail: _say(message)
 
-    work = processes.Work(found, status.folder(spool), open_source, renderer, tell, _state(context), drain)
+    work = processes.Work(
+        found, status.folder(spool), open_source, renderer, tell, _state(context),
+        found.spool or _node_spool(context), drain,
+    )  # fmt: skip
     ended = processes.run(work, chosen, _say, timeout=timeout)
     raise typer.Exit(max(code, ended))
 
@@ -197,16 +200,23 @@ def _chosen(config: Config, names: list[str] | None) -> list[Feed]:
 
 
 def _state(context: typer.Context) -> str:
-    from guard.redact.fingerprint import state_dir
+    from guard.confine.state import default_state
 
     places: Places = context.obj
-    return places.state or state_dir()
+    return places.state or default_state(os.geteuid())
 
 
 def _spool(context: typer.Context, config: Config) -> str:
-    if config.spool:
-        return config.spool
-    return os.path.join(_state(context), "site" if config.source is not None else "spool")
+    if config.source is not None:
+        return os.path.join(_state(context), "site")
+    return config.spool or _node_spool(context)
+
+
+def _node_spool(context: typer.Context) -> str:
+    """Where the service keeps this node's events: its own settings say, so that the two look in one place."""
+    from guard.events import settings
+
+    return settings.load(context.obj.config).spool or os.path.join(_state(context), "spool")
 
 
 def _target(feed: Feed) -> str:

@@ -75,21 +75,23 @@ def site_store(context: typer.Context) -> str:
 
 def state(context: typer.Context) -> str:
     """Return the state directory."""
-    from guard.redact.fingerprint import state_dir
+    from guard.confine.state import default_state
 
     places: Places = context.obj
-    return places.state or state_dir()
+    return places.state or default_state(os.geteuid())
 
 
 def watch(context: typer.Context, store: Store, now: float) -> int:
     """Judge the fleet and put what is new on record; returns how many events that were."""
+    from guard.events import settings
     from guard.events.producer import Producer
     from guard.events.sink import socket_path
     from guard.feeds.telling import Teller
     from guard.fleet.alerts import tell
 
     places: Places = context.obj
-    teller = Teller(os.path.join(state(context), "spool"), Producer("fleet"), socket_path(places.state))
+    spool = settings.load(places.config).spool or os.path.join(state(context), "spool")
+    teller = Teller(spool, Producer("fleet"), socket_path(places.state))
     count, problem = tell(store, teller, now)
     if problem:
         sys.stderr.write(f"guard: an alert could not be put on record, it is tried again next time: {problem}\n")

@@ -84,11 +84,18 @@ def serve_events(
     from guard.cli import Places
     from guard.confine.state import ROOT_STATE, default_state
     from guard.events import serving
+    from guard.fleet.heartbeat import NodeBeat
 
     places = context.obj if isinstance(context.obj, Places) else Places("/etc/guard", "")
     state = places.state or (ROOT_STATE if os.geteuid() == 0 else default_state(os.geteuid()))
     try:
-        serving.serve(state, places.config, socket, named=bool(places.state))
+        serving.serve(
+            state,
+            places.config,
+            socket,
+            named=bool(places.state),
+            beat=lambda spool: NodeBeat(state, places.config, spool),
+        )
     except (GuardError, OSError) as error:
         sys.stderr.write(f"guard serve events: {error}\n")
         raise typer.Exit(3) from None

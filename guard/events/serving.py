@@ -8,11 +8,15 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Final
 
 from guard.confine.state import prepare_state
-from guard.events import answers
+from guard.events import answers, settings
+from guard.events.heartbeat import Beat, heartbeat
+from guard.events.model import Event
+from guard.events.producer import Producer
 from guard.events.service import Service, notify
 from guard.events.sink import SOCKET
 
@@ -60,7 +64,14 @@ class Reading:
                 os.unlink(self._arguments[-1])
 
 
-def serve(state: str, config: str, socket_at: str = "", *, named: bool = False) -> None:
+def serve(
+    state: str,
+    config: str,
+    socket_at: str = "",
+    *,
+    named: bool = False,
+    beat: Callable[[str], Callable[[Producer, Beat], Event]] = lambda _: heartbeat,
+) -> None:
     """Serve until SIGTERM or SIGINT; SIGHUP reads root's files again.
 
     Args:
@@ -68,6 +79,7 @@ def serve(state: str, config: str, socket_at: str = "", *, named: bool = False) 
         config: the configuration directory.
         socket_at: where to listen; the usual place where not given.
         named: whether the state directory was named: then its sockets are in it.
+        beat: the spool's directory → what makes heartbeats of this node.
 
     Raises:
         GuardError: the files do not load, or the socket or the spool cannot be had.
@@ -80,7 +92,7 @@ def serve(state: str, config: str, socket_at: str = "", *, named: bool = False) 
     signal.signal(signal.SIGHUP, lambda number, _: again.append(number))
     prepare_state(state, os.geteuid())
     path = socket_at or (ROOT_SOCKET if os.geteuid() == 0 and not named else os.path.join(state, SOCKET))
-    service = Service(state, config, path)
+    service = Service(state, config, path, beat=beat(settings.load(config).spool or os.path.join(state, "spool")))
     reading = Reading([service.spool_path, config, path, os.path.join(os.path.dirname(path), answers.SOCKET)])
     ours, theirs = socket.socketpair()
     service.wake_by(ours)

@@ -27,7 +27,7 @@ class Incidents(Sink):
         super().__init__(feed, context)
         self._path = feed.text("path") or store_path(context.state)
         self._store: Store | None = None
-        self._teller = Teller(os.path.join(context.state, "spool"), Producer("fleet"), socket_path(context.state))
+        self._teller = Teller(context.spool, Producer("fleet"), socket_path(context.state))
         self._watched = self._trimmed = time.monotonic()
 
     def deliver(self, items: Sequence[Item]) -> Outcome:

@@ -42,7 +42,8 @@ class Work:
         source: feed → where its events come from; called in the feed's process.
         render: format → what writes it; called there too.
         tell: feed → what makes a telemetry event of a loss.
-        state: the state directory, "" for the usual one.
+        state: the state directory.
+        spool: the node's own spool.
         drain: end when all is delivered.
     """
 
@@ -51,7 +52,8 @@ class Work:
     source: Callable[[Feed], Source]
     render: Callable[[str], Callable[[bytes], bytes]]
     tell: Callable[[Feed], Tell]
-    state: str = ""
+    state: str
+    spool: str
     drain: bool = False
 
 
@@ -183,7 +185,7 @@ def _child(work: Work, child: _Child, pipe: int) -> int:
     runner = Runner(
         feed,
         work.source(feed),
-        open_sink(feed, Context(beat=beat, state=work.state, statuses=work.folder)),
+        open_sink(feed, Context(beat=beat, state=work.state, spool=work.spool, statuses=work.folder)),
         render=work.render(feed.text("format")),
         status=status,
         report=lambda found: statuses.write(work.folder, found),

@@ -100,13 +100,15 @@ class Context:
     Args:
         beat: a sign of life, to be given at least every few seconds while waiting.
         host: this node's name.
-        state: the state directory, "" for the usual one.
+        state: the state directory.
+        spool: the node's spool, for what a sink has to tell itself.
         statuses: directory with every feed's status.
     """
 
     beat: Callable[[], None] = lambda: None
     host: str = field(default_factory=socket.gethostname)
     state: str = ""
+    spool: str = ""
     statuses: str = ""
 
 

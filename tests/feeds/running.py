@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -21,9 +22,11 @@ def toml(folder: Path, *feeds: Sequence[str]) -> Path:
 
 
 @contextmanager
-def feeds(*words: str) -> Iterator[subprocess.Popen[bytes]]:
+def feeds(*words: str, env: Mapping[str, str] | None = None) -> Iterator[subprocess.Popen[bytes]]:
     """Run in the background; killed at the end if it has not ended."""
-    process = subprocess.Popen([GUARD, "feed", "run", *words], stderr=subprocess.PIPE, stdin=subprocess.DEVNULL)
+    process = subprocess.Popen(
+        [GUARD, "feed", "run", *words], stderr=subprocess.PIPE, stdin=subprocess.DEVNULL, env={**os.environ, **(env or {})}
+    )
     try:
         yield process
     finally:
