@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from guard.events.reader import Reader
 from guard.events.spool import Spool
 from tests.conftest import GUARD
 from tests.feeds import made
@@ -41,9 +42,9 @@ def test_a_destination_that_never_answers_delays_no_other_feed(tmp_path: Path) -
         )
         with feeds("--config", str(config), "--input", str(tmp_path / "events.jsonl")) as running:
             until(lambda: lines(tmp_path / "out.jsonl") == 2000, 20, "the file's events")
+            with Reader(str(tmp_path / "spool")) as reader:
+                until(lambda: reader.cursors() == {"file": 2000, "gone": 0, "silent": 0}, 20, "three cursors")
             assert running.poll() is None
-    with Spool(str(tmp_path / "spool")) as spool:
-        assert spool.cursors() == {"file": 2000, "gone": 0, "silent": 0}
 
 
 @pytest.mark.timeout(60)
