@@ -27,6 +27,10 @@ def main() -> int:
 
         code: int = import_module(f"guard.history.{words[1].replace('end', 'scrub')}").main(words[2:])
         return code
+    if words[:1] == ["shell"]:
+        from guard.entry.shell import main as shell
+
+        return shell(words[1:])
     from guard.cli import main as full
 
     return full(words)

@@ -64,7 +64,7 @@ if [ ! -e .venv/bin/python ]; then
 fi
 env=$(readlink -f .venv)
 stamp=$env/.installed
-if [ ! -e "$stamp" ] || [ -n "$(find pyproject.toml guard policies hooks packaging/setup.sh packaging/install-entry packaging/build-exec -newer "$stamp" ! -name '*.pyc' ! -name __pycache__ -print -quit)" ]; then
+if [ ! -e "$stamp" ] || [ -n "$(find pyproject.toml guard policies hooks packaging/setup.sh packaging/install-entry packaging/guard-shell packaging/build-exec -newer "$stamp" ! -name '*.pyc' ! -name __pycache__ -print -quit)" ]; then
 	if [ ! -e "$stamp" ] || [ pyproject.toml -nt "$stamp" ]; then
 		"$env/bin/python" -m pip install -q --disable-pip-version-check '.[test]'
 	else

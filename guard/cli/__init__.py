@@ -45,6 +45,8 @@ COMMANDS: Mapping[str, Group] = {
     "feed": Group("guard.cli.feed", "Send events to where a site wants them.", own=("--config",)),
     "fleet": Group("guard.cli.fleet", "Tell how the nodes of a site are doing."),
     "history": Group("guard.cli.history", "Keep secrets out of shell histories."),
+    "off": Group("guard.cli.off", "Root: start plain programs on this node at once."),
+    "on": Group("guard.cli.on", "Root: start programs under guard again."),
     "learn": Group("guard.cli.learn", "Watch a session, propose the narrowest policy for it."),
     "explain": Group("guard.cli.explain", "Tell whether a session may do something, and what would allow it."),
     "monitor": Group("guard.monitor.command", "Watch every agent's tree on this node."),
@@ -228,6 +230,7 @@ def application(command: str) -> typer.Typer:
         """Kernel-level guardrails beneath coding agents on shared Linux machines."""
 
     app.command("run", help="Run a command confined: guard run … -- CMD ARG…")(_nothing)
+    app.command("shell", help="Be a login shell, or sshd's ForceCommand, with the real shell inside.")(_nothing)
     for name, group in COMMANDS.items():
         if name != command:
             app.command(name, help=group.help)(_nothing)

@@ -50,12 +50,13 @@ _LOADER = (b"LD_", b"GLIBC_TUNABLES", b"GCONV_PATH", b"LOCPATH", b"MALLOC_")
 Plan = dict[str, Any]  # guard.policy.plan describes it
 
 
-def main(argv: "list[str]", start: "list[str]") -> int:
+def main(argv: "list[str]", start: "list[str]", environment: "dict[bytes, bytes] | None" = None) -> int:
     """Run a command confined.
 
     Args:
         argv: the arguments after `run`.
         start: the command line that starts guard itself, for starting it again.
+        environment: the command's, where it is not the one that this process was started with.
 
     Returns:
         An exit code when nothing was started; on success the process becomes the command.
@@ -63,6 +64,8 @@ def main(argv: "list[str]", start: "list[str]") -> int:
     gc.disable()  # nothing here lives long enough
     _fill_streams()
     launch = Launch(start)
+    if environment is not None:
+        launch.environment = environment
     try:
         return launch.run(argv)
     except KeyboardInterrupt:
@@ -127,9 +130,11 @@ class Options:
         self.required: list[str] = []
         self.label = ""
         self.recording = ""
+        self.argv0 = ""  # the name that the command sees, where it is not the one that was given
         self.audit = False
         self.tell = False
         self.project_policy = True
+        self.project_search = True
         self.environment_fd = -1
         self.write_start = -1  # what guard-exec asks to be written down: a descriptor with the start's name and key
         self.state_named = False  # by the caller, not by default
@@ -152,8 +157,9 @@ class Options:
                 break
             del rest[0]
             name, joined, value = word.partition("=")
-            if name in ("--audit", "--no-project-policy", "--tell") and not joined:
+            if name in ("--audit", "--no-project-policy", "--no-project", "--tell") and not joined:
                 self.audit |= name == "--audit"
+                self.project_search &= name != "--no-project"
                 self.tell |= name == "--tell"
                 self.project_policy &= name != "--no-project-policy"
                 continue
@@ -183,6 +189,8 @@ class Options:
             self.label = value
         elif name == "--recording":
             self.recording = value
+        elif name == "--argv0":
+            self.argv0 = value
         elif name == "--state":
             self.state = value
         elif name == "--config":
@@ -210,7 +218,7 @@ class Options:
 
 _TAKES_VALUE = (
     "--policy", "--project", "--require", "--session", "--recording", "--state", "--config", "--environment-fd",
-    "--write-start",
+    "--write-start", "--argv0",
 )  # fmt: skip
 
 
@@ -301,6 +309,23 @@ class Launch:
         kernel.load_filter(self.own_ipc + program_, plan["seccomp_flags"])
         return self.execute(program, environment)
 
+    def rehearse(self, argv: "list[str]") -> None:
+        """Touch what a start touches, and change nothing: whoever must not hang lets a child try first.
+
+        Raises:
+            GuardError, OSError: what the start would be refused for.
+        """
+        options = self.options
+        options.parse(argv)
+        self._look_around()
+        self._open_spool()
+        self.plan = plan = self._plan()
+        if self.fault and plan["events"] == "refuse":
+            raise _error("control", f"this start cannot be recorded: {self.fault}", "free space, or ask the site")
+        self._check_roots(plan["project_roots"])
+        if plan["mode"] == "enforce":
+            self._places(plan)
+
     def _run_supervised(
         self, program: str, environment: "dict[bytes, bytes]", ruleset: "landlock.Ruleset", held: "places.Places"
     ) -> int:
@@ -347,7 +372,7 @@ class Launch:
             except places.UnfitError as error:
                 raise _error("control", f"--project {name}: {error}", "name a directory of its own") from None
             found.append(path)
-        if not options.projects:
+        if not options.projects and options.project_search:
             project = places.find_project(self.cwd, self.homes, forbidden, self.uid)
             if project:
                 found.append(project)
@@ -566,7 +591,7 @@ class Launch:
         """Become the command, as execvp(3) would; returns an exit code where that is not possible."""
         command = self.options.command
         try:
-            os.execve(program, command, environment)
+            os.execve(program, [self.options.argv0 or command[0], *command[1:]], environment)
         except OSError as error:
             fault = error
         if fault.errno == 8:  # a script without an interpreter line, as execvp(3) starts it

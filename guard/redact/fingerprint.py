@@ -176,7 +176,8 @@ def store(path: str, keys: list[Key], replace: bool) -> None:
         StateError: one is there already and `replace` is not set.
     """
     folder = os.path.dirname(path)
-    os.makedirs(folder, mode=0o700, exist_ok=True)
+    # Root's folder holds the site's policies, too: one that users cannot enter would refuse every start of theirs.
+    os.makedirs(folder, mode=0o755 if os.geteuid() == 0 else 0o700, exist_ok=True)
     temporary = f"{path}.{os.getpid()}.{secrets.token_hex(4)}"
     handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     try:

@@ -55,29 +55,34 @@ def client_config(account: Account, path: Path, port: int, key: Path | None) -> 
 
 
 @contextmanager
-def sshd(account: Account, keys: Path) -> Iterator[Sshd]:
+def sshd(account: Account, keys: Path, more: str = "", as_root: bool = False) -> Iterator[Sshd]:
     """Run one; skips the test where there is none.
 
     Args:
         account: whose server it is, and whom it lets in.
         keys: a directory for the client's key and settings.
+        more: further lines of the server's settings.
+        as_root: run it as root, as a node does: an ordinary user's can give no terminal.
     """
     if not SSHD:
         pytest.skip("not installed: sshd")
     place = account.directory("sshd", account.state.parent)
     Path("/run/sshd").mkdir(exist_ok=True) if not Path("/run/sshd").exists() and account.identity() else None
+    if as_root:  # without PAM sshd refuses an account that is locked, as new ones are
+        subprocess.run(["usermod", "-p", "*", account.name], check=True)
+        more += f"AllowUsers {account.name}\n"
     host, key = new_key(account, place / "host"), new_key(account, keys / "key")
     shutil.copy(key.with_suffix(".pub"), place / "authorized")
     port = free_port()
     settings = account.write(
         place / "config",
         f"ListenAddress 127.0.0.1\nPort {port}\nHostKey {host}\nPidFile none\nUsePAM no\nStrictModes no\n"
-        f"AuthorizedKeysFile {place}/authorized\nPasswordAuthentication no\n",
+        f"AuthorizedKeysFile {place}/authorized\nPasswordAuthentication no\n{more}",
     )
     log = open(place / "log", "wb")  # noqa: SIM115 - closed below
     server = subprocess.Popen(  # type: ignore[call-overload]
         [SSHD, "-D", "-e", "-f", str(settings)], stdin=subprocess.DEVNULL, stdout=log, stderr=log,
-        env=account.environment(), **account.identity(),
+        env=account.environment(), **({} if as_root else account.identity()),
     )  # fmt: skip
     try:
         wait_for_port(port, server, place / "log")

@@ -37,7 +37,10 @@ def effective(tmp_path, policy, overlays=(), harness=""):
 
 
 def test_lint_finds_nothing_to_mend():
-    assert [str(finding) for finding in lint(SHIPPED, SHIPPED, 0.0)] == []
+    found = [str(finding) for finding in lint(SHIPPED, SHIPPED, 0.0)]
+    # A person's shell grants what lint warns of for an agent's, and for that alone.
+    assert [finding for finding in found if "/shell.toml:" not in finding] == []
+    assert all(": warning: files." in finding for finding in found)
 
 
 @pytest.mark.parametrize("name", names(SHIPPED))
@@ -63,7 +66,8 @@ def test_a_harness_may_write_its_state_but_not_its_settings_and_keeps_its_key(tm
     assert found.words("env.keep") != alone.words("env.keep")
 
 
-@pytest.mark.parametrize("name", [name for name in names(SHIPPED) if name != "base"])
+# `shell` is a person's own: what is theirs to write stays so, and agents inside get another policy.
+@pytest.mark.parametrize("name", [name for name in names(SHIPPED) if name not in ("base", "shell")])
 @pytest.mark.parametrize("harness", ["", *HARNESSES])
 def test_nothing_that_other_programs_execute_or_that_is_a_credential_can_be_written(tmp_path, name, harness):
     found = effective(tmp_path, name, harness=harness)

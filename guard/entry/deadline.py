@@ -1,0 +1,82 @@
+"""Try first, in a process that may hang: whatever waits for a file system, a name service or a daemon has one deadline.
+
+A process that hangs in the kernel on a dead file system cannot be interrupted, and the one that becomes the shell must
+never be it. So a child does everything that a start touches, and only when it says so in time is it done for real.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import time
+from collections.abc import Callable
+
+
+class Late(Exception):  # noqa: N818 - an outcome, and one that the caller names
+    """The trial did not end in time, could not begin, or failed; the text says which."""
+
+
+def attempt(work: Callable[[], object], seconds: float) -> None:
+    """Do something in a child, and return when it has succeeded.
+
+    Args:
+        work: must leave no trace but caches.
+        seconds: how long it may take.
+
+    Raises:
+        Late: in a few words, why not.
+    """
+    reader, writer = os.pipe2(os.O_CLOEXEC)
+    try:
+        child = os.fork()
+    except OSError as error:
+        os.close(reader)
+        os.close(writer)
+        raise Late(f"no process can be started: {error.strerror}") from None
+    if child == 0:
+        _be_child(work, writer)
+    os.close(writer)
+    end = time.monotonic() + seconds
+    said = b""
+    try:
+        while True:
+            left = end - time.monotonic()
+            if left <= 0 or not select.select([reader], [], [], left)[0]:
+                raise Late(f"no answer within {seconds:g} s: a file system, the name service or a daemon hangs")
+            part = os.read(reader, 4096)
+            if not part:
+                break
+            said += part
+    finally:
+        os.close(reader)
+        _end(child)
+    if said != b"ok":
+        raise Late(said.decode("utf-8", "replace") or "the trial died")
+
+
+def _be_child(work: Callable[[], object], writer: int) -> None:
+    try:
+        null = os.open(os.devnull, os.O_RDWR)
+        for number in range(3):
+            os.dup2(null, number)
+        try:
+            work()
+            said = b"ok"
+        except BaseException as error:  # noqa: BLE001 - whatever it is, the parent must hear it
+            said = " ".join(str(error).split()).encode()[:1000] or type(error).__name__.encode()
+        os.write(writer, said)
+    finally:
+        os._exit(0)
+
+
+def _end(child: int) -> None:
+    """Take the child away without waiting for one that hangs; init collects that one when we have become the shell."""
+    try:
+        os.kill(child, signal.SIGKILL)
+        for _ in range(20):
+            if os.waitpid(child, os.WNOHANG)[0]:
+                return
+            time.sleep(0.005)
+    except (ProcessLookupError, ChildProcessError):
+        return

@@ -1,0 +1,79 @@
+"""What a site says about its ways in: `entry.toml` in the configuration directory."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, fields
+
+from guard.errors import PolicyError
+
+NAME = "entry.toml"
+
+CHOICES = {
+    "on_fault": ("plain", "refuse"),
+    "bypass": ("allow", "deny"),
+}
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The ways in.
+
+    Args:
+        real: the shell of accounts whose shell is guard.
+        policy: what login shells run under; "" takes the assigned one.
+        users, groups: whose login shells are confined; nobody named means all that come in by `guard shell`.
+        on_fault: what happens when guard cannot start something: `plain` starts it without, `refuse` does not.
+        bypass: whether a shim may be gone around with a reason.
+        deadline: seconds for all that guard waits for together.
+        forward_agent, forward_x11: whether a forwarded key agent or display reaches the shell.
+    """
+
+    real: str = "/bin/bash"
+    policy: str = "shell"
+    users: tuple[str, ...] = ()
+    groups: tuple[str, ...] = ()
+    on_fault: str = "plain"
+    bypass: str = "allow"
+    deadline: float = 2.0
+    forward_agent: bool = True
+    forward_x11: bool = True
+
+
+def load(config: str) -> Settings:
+    """Read the settings; the defaults where there is no file.
+
+    Raises:
+        PolicyError: the file does not load; says where.
+        OSError: it cannot be read.
+    """
+    path = os.path.join(config, NAME)
+    try:
+        with open(path, "rb") as file:
+            data = file.read(1 << 16)
+    except FileNotFoundError:
+        return Settings()
+    import tomllib
+
+    try:
+        table = tomllib.loads(data.decode())
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise PolicyError(f"{path}: {error}", "mend the line") from None
+    table.pop("schema", None)
+    defaults = Settings()
+    values: dict[str, object] = {}
+    known = {field.name for field in fields(Settings)}
+    for name, value in table.items():
+        if name not in known:
+            raise PolicyError(f"{path}: no key {name!r}", f"one of {', '.join(sorted(known))}")
+        default = getattr(defaults, name)
+        if isinstance(default, tuple) and isinstance(value, list) and all(isinstance(word, str) for word in value):
+            values[name] = tuple(value)
+        elif isinstance(default, float) and isinstance(value, int | float) and not isinstance(value, bool):
+            values[name] = min(60.0, max(0.1, float(value)))
+        elif type(value) is type(default) and value in CHOICES.get(name, (value,)):
+            values[name] = value
+        else:
+            wanted = " or ".join(CHOICES.get(name, (type(default).__name__.replace("tuple", "a list of names"),)))
+            raise PolicyError(f"{path}: {name} = {value!r}", f"it must be {wanted}")
+    return Settings(**values)  # type: ignore[arg-type]
