@@ -24,6 +24,7 @@ test-vm: setup
 bench: setup
 	@.venv/bin/python bench/start.py
 	@.venv/bin/python bench/steady.py
+	@unshare -n .venv/bin/python bench/monitor.py
 	@.venv/bin/python bench/shell.py
 
 clean:

@@ -39,7 +39,7 @@ BPF_HASH(procs, u32, struct proc, 65536);
 BPF_HASH(names, struct name, u32, 2048);
 BPF_PERCPU_ARRAY(counters, u64, 40);
 BPF_RINGBUF_OUTPUT(alerts, 64);
-BPF_RINGBUF_OUTPUT(telemetry, 512);
+BPF_RINGBUF_OUTPUT(telemetry, 256);
 
 static __always_inline void count(u32 which, s64 by) {
     int index = which;

@@ -154,22 +154,23 @@ static __always_inline s64 of_x32(u32 n) {
     default: return n;
     }
 }
+/* `r` is a pointer that the verifier knows: its fields are read in place, without a helper's call. */
 static __always_inline void read_call(struct call *c, struct pt_regs *r) {
-    u64 number = BPF_CORE_READ(r, orig_ax);
+    u64 number = r->orig_ax;
     c->entry = ENTRY_USUAL;
     c->number = (s64)number;
     c->number32 = (u32)number;
     c->program32 = 0;
-    if (BPF_CORE_READ(me(), thread_info.status) & TS_COMPAT) {
+    if (((struct task_struct *)bpf_get_current_task_btf())->thread_info.status & TS_COMPAT) {
         c->entry = ENTRY_INT80;
-        c->program32 = (BPF_CORE_READ(r, cs) & 0xffff) == USER32_CS;
+        c->program32 = (r->cs & 0xffff) == USER32_CS;
         c->number = of_i386(number);
-        c->a[0] = (u32)BPF_CORE_READ(r, bx);
-        c->a[1] = (u32)BPF_CORE_READ(r, cx);
-        c->a[2] = (u32)BPF_CORE_READ(r, dx);
-        c->a[3] = (u32)BPF_CORE_READ(r, si);
-        c->a[4] = (u32)BPF_CORE_READ(r, di);
-        c->a[5] = (u32)BPF_CORE_READ(r, bp);
+        c->a[0] = (u32)r->bx;
+        c->a[1] = (u32)r->cx;
+        c->a[2] = (u32)r->dx;
+        c->a[3] = (u32)r->si;
+        c->a[4] = (u32)r->di;
+        c->a[5] = (u32)r->bp;
         if (number == 102) { /* socketcall: which, and a pointer to 32-bit arguments */
             u32 words[3] = {};
             bpf_probe_read_user(words, sizeof words, (void *)c->a[1]);
@@ -186,24 +187,24 @@ static __always_inline void read_call(struct call *c, struct pt_regs *r) {
         c->entry = ENTRY_X32;
         c->number = of_x32(number & ~X32_BIT);
     }
-    c->a[0] = BPF_CORE_READ(r, di);
-    c->a[1] = BPF_CORE_READ(r, si);
-    c->a[2] = BPF_CORE_READ(r, dx);
-    c->a[3] = BPF_CORE_READ(r, r10);
-    c->a[4] = BPF_CORE_READ(r, r8);
-    c->a[5] = BPF_CORE_READ(r, r9);
+    c->a[0] = r->di;
+    c->a[1] = r->si;
+    c->a[2] = r->dx;
+    c->a[3] = r->r10;
+    c->a[4] = r->r8;
+    c->a[5] = r->r9;
 }
 #else
 static __always_inline void read_call(struct call *c, struct pt_regs *r) {
     c->entry = ENTRY_USUAL; /* a 32-bit program's calls have other numbers and are left out: see docs/monitor.md */
-    c->number = BPF_CORE_READ(r, syscallno);
+    c->number = r->syscallno;
     c->number32 = c->number;
     c->program32 = 0;
-    c->a[0] = BPF_CORE_READ(r, orig_x0);
-    c->a[1] = BPF_CORE_READ(r, regs[1]);
-    c->a[2] = BPF_CORE_READ(r, regs[2]);
-    c->a[3] = BPF_CORE_READ(r, regs[3]);
-    c->a[4] = BPF_CORE_READ(r, regs[4]);
-    c->a[5] = BPF_CORE_READ(r, regs[5]);
+    c->a[0] = r->orig_x0;
+    c->a[1] = r->regs[1];
+    c->a[2] = r->regs[2];
+    c->a[3] = r->regs[3];
+    c->a[4] = r->regs[4];
+    c->a[5] = r->regs[5];
 }
 #endif

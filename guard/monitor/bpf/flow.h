@@ -153,7 +153,7 @@ static __always_inline u32 alert_code(struct proc *p, struct key *key, struct ma
 }
 
 /* How what is read from `fd` would be code for this process; HOW_NONE: it is data. */
-static __always_inline u32 sink(struct proc *p, struct file *f, u32 type, s32 fd) {
+static __always_inline u32 sink(struct proc *p, struct file *f, u32 type, s32 fd, struct key *key) {
     u32 reopened = BPF_CORE_READ(f, f_flags) & O_LARGEFILE_X; /* open(2) sets it, pipe(2) does not */
     bool own = p->flags & F_EXECED;
     if (!(p->program & P_CODE))
@@ -165,6 +165,8 @@ static __always_inline u32 sink(struct proc *p, struct file *f, u32 type, s32 fd
     if (p->by == BY_DESCRIPTOR && own && (reopened || type == S_IFSOCK))
         return HOW_DESCRIPTOR;
     if (p->by == BY_FILE && own) {
+        if (p->opened.number && same(&p->opened, key))
+            return HOW_SCRIPT;
         char name[32] = {};
         name_of(f, name, sizeof name);
         u64 *a = (u64 *)name, *b = (u64 *)p->script;
@@ -261,12 +263,21 @@ __attribute__((noinline)) int do_read(struct proc *p, u64 at, s32 fd, u64 buffer
     } else {
         return 0;
     }
-    u32 how = sink(p, f, type, fd);
-    if (how != HOW_NONE && through != T_FILE) {
-        struct reader r = {bpf_get_current_pid_tgid() >> 32, how, p->program, p->by};
-        bpf_map_update_elem(&readers, &key, &r, BPF_ANY);
+    struct mark *m = 0;
+    u32 how = HOW_NONE;
+    if (through == T_FILE) { /* most reads by far, and most files are clean: no more is asked of those */
+        m = bpf_map_lookup_elem(&marks, &key);
+        if (!m)
+            return 0;
+        how = sink(p, f, type, fd, &key);
+    } else { /* the name is left first, then the mark looked for: the writer does it the other way round */
+        how = sink(p, f, type, fd, &key);
+        if (how != HOW_NONE) {
+            struct reader r = {bpf_get_current_pid_tgid() >> 32, how, p->program, p->by};
+            bpf_map_update_elem(&readers, &key, &r, BPF_ANY);
+        }
+        m = bpf_map_lookup_elem(&marks, &key);
     }
-    struct mark *m = bpf_map_lookup_elem(&marks, &key);
     if (!m) {
         if (through != T_FILE && !(p->flags & F_READ)) {
             struct key *seen = p->seen;
@@ -374,14 +385,48 @@ __attribute__((noinline)) int do_map(struct proc *p, u64 at, u64 protection, u64
 
 /* What a descriptor of the current process stands for; 0: nothing. */
 static __always_inline struct file *file_of(u64 fd) {
-    struct fdtable *table = BPF_CORE_READ(me(), files, fdt);
-    u32 room = BPF_CORE_READ(table, max_fds);
+    struct task_struct *t = (struct task_struct *)bpf_get_current_task_btf();
+    struct fdtable *table = t->files->fdt; /* read in place: the verifier knows these types */
     u32 number = fd;
-    struct file **files = BPF_CORE_READ(table, fd), *f = 0;
-    if (number >= room)
+    struct file **files = table->fd, *f = 0;
+    if (number >= table->max_fds)
         return 0;
     bpf_probe_read_kernel(&f, sizeof f, files + number);
     return f;
+}
+/* Where the last component of `text` begins. `last` lives in map memory: a loop-carried register would make the
+ * verifier walk one path per value. Global, so that it is verified once and not at every call. */
+__attribute__((noinline)) int last_component(struct scratch *s, int of_word) {
+    if (!s)
+        return 0;
+    s->last = 0;
+    for (int i = 0; i < WORDS - 1; i++) {
+        char c = of_word ? s->word[i] : s->path[i];
+        if (!c)
+            break;
+        if (c == '/')
+            s->last = i + 1;
+    }
+    return s->last & (WORDS - 1);
+}
+/* An interpreter opens its script by the name that argv has, which may be a link: the file behind it is the script. */
+static __always_inline void script_opened(struct proc *p, struct file *f, u64 path) {
+    char name[32] = {};
+    u32 zero = 0;
+    if (p->by != BY_FILE || (p->program & P_SHELL) || !(p->program & P_CODE) || p->opened.number || !p->script[0] || !path)
+        return;
+    struct scratch *s = bpf_map_lookup_elem(&scratches, &zero);
+    if (!s || s->busy)
+        return;
+    s->busy = 1;
+    s->path[0] = 0;
+    bpf_probe_read_user_str(s->path, WORDS, (void *)path);
+    u32 at = last_component(s, 0) & (WORDS - 1);
+    bpf_probe_read_kernel_str(name, sizeof name, s->path + at);
+    s->busy = 0;
+    u64 *a = (u64 *)name, *b = (u64 *)p->script;
+    if (a[0] == b[0] && a[1] == b[1] && a[2] == b[2] && a[3] == b[3])
+        p->opened = inode_key(BPF_CORE_READ(f, f_inode));
 }
 /* A file that a tree opened for writing is its own: what it executes of that is said. */
 static __always_inline void authored(struct proc *p, struct file *f) {

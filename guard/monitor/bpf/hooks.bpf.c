@@ -130,8 +130,18 @@ HOOK(file_open) int BPF_PROG(file_opened, struct file *f, int before) {
     if (!p)
         return 0;
     u32 how = BPF_CORE_READ(f, f_mode), flags = BPF_CORE_READ(f, f_flags);
-    if (how & FMODE_WRITE)
+    if (how & FMODE_WRITE) {
         authored(p, f);
+    } else if (p->by == BY_FILE && !p->opened.number) {
+        struct call c = {};
+        current_call(&c);
+        if (c.number == NR_openat || c.number == NR_openat2)
+            script_opened(p, f, c.a[1]);
+#ifdef NR_open
+        if (c.number == NR_open)
+            script_opened(p, f, c.a[0]);
+#endif
+    }
     if (!(how & FMODE_CREATED) && (flags & O_TMPFILE_BIT) != O_TMPFILE_BIT)
         return 0;
     u32 mode = BPF_CORE_READ(f, f_inode, i_mode);

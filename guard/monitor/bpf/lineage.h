@@ -2,21 +2,6 @@
 #pragma once
 #include "flow.h"
 
-/* Where the last component of `text` begins. `last` lives in map memory: a loop-carried register would make the
- * verifier walk one path per value. Global, so that it is verified once and not at every call. */
-__attribute__((noinline)) int last_component(struct scratch *s, int of_word) {
-    if (!s)
-        return 0;
-    s->last = 0;
-    for (int i = 0; i < WORDS - 1; i++) {
-        char c = of_word ? s->word[i] : s->path[i];
-        if (!c)
-            break;
-        if (c == '/')
-            s->last = i + 1;
-    }
-    return s->last & (WORDS - 1);
-}
 static __always_inline u32 program_named(const char *at) {
     char name[32] = {};
     bpf_probe_read_kernel_str(name, sizeof name, at);
@@ -246,6 +231,7 @@ static __always_inline void on_exec(struct task_struct *t, struct linux_binprm *
         __builtin_memset(p->seen, 0, sizeof p->seen);
         __builtin_memset(&p->said, 0, sizeof p->said);
         __builtin_memset(&p->mapped, 0, sizeof p->mapped);
+        __builtin_memset(&p->opened, 0, sizeof p->opened);
         __builtin_memcpy(p->script, script, sizeof script);
     }
     if (total <= 512)

@@ -23,6 +23,7 @@ struct proc {
     struct key seen[4]; /* clean pipes and sockets read last: looked at again before it writes or execs */
     struct key mapped;
     struct key said;
+    struct key opened; /* the file that its script's name led to, where that was a link */
     u64 connected;
     char script[32];
 };
@@ -90,7 +91,7 @@ struct {
 } alerts SEC(".maps");
 struct {
     __uint(type, BPF_MAP_TYPE_RINGBUF);
-    __uint(max_entries, 1 << 22);
+    __uint(max_entries, 1 << 21);
 } telemetry SEC(".maps");
 
 char LICENSE[] SEC("license") = "GPL"; /* the helpers that read kernel memory ask for it */

@@ -80,13 +80,15 @@ static __always_inline void made(struct proc *p, u64 text, s64 dfd, u32 mode, u3
         return;
     mode_by_path(p, text, dfd, acl > 0 ? mode : mode & ~umask, type, by);
 }
-static __always_inline void opened(struct proc *p, s64 fd) {
+static __always_inline void opened(struct proc *p, s64 fd, u64 path) {
     struct file *f = file_of(fd);
     if (!f)
         return;
     u32 how = BPF_CORE_READ(f, f_mode), flags = BPF_CORE_READ(f, f_flags);
     if (how & FMODE_WRITE)
         authored(p, f);
+    else
+        script_opened(p, f, path);
     if (!(how & FMODE_CREATED) && (flags & O_TMPFILE_BIT) != O_TMPFILE_BIT)
         return;
     u32 mode = BPF_CORE_READ(f, f_inode, i_mode);
@@ -221,10 +223,12 @@ static __always_inline void act_call(struct proc *p, struct call *c, s64 ret) {
 #ifdef NR_open
     case NR_open:
     case NR_creat:
+        opened(p, ret, c->a[0]);
+        break;
 #endif
     case NR_openat:
     case NR_openat2:
-        opened(p, ret);
+        opened(p, ret, c->a[1]);
         break;
 #ifdef NR_chmod
     case NR_chmod:

@@ -1,0 +1,253 @@
+"""What the monitor costs a process: without a tree on the node, with a tree at work elsewhere, and inside of a tree.
+
+Every round runs each workload under each contender in turns. Printed are ratios of the least processor time (user and
+system, of the workload's own processes) to the bare run of the same rounds: other load on the machine lengthens a run,
+and seldom its processor time. Beside guard runs bpftrace with probes on the same calls, as root, where it is installed.
+Then: start, memory, blind time after a harness's exec.
+
+    unshare -n bench/monitor.py [--backend tracepoint] [--rounds 5] [--json]        root
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import resource
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from guard.monitor import choose
+from guard.monitor.facts import Coverage, Program
+from guard.monitor.source import Settings
+from tests.monitor.suite import stage
+
+ROOT = Path(__file__).resolve().parent.parent
+LOOP = r"""
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+int main(int argc, char **argv)
+{
+    long n = atol(argv[2]);
+    char b[64] = "x";
+    int p[2], f = open("/dev/zero", O_RDONLY), s;
+    if (pipe(p)) return 1;
+    for (long i = 0; i < n; i++) {
+        if (!strcmp(argv[1], "exec")) {
+            pid_t c = fork();
+            if (!c) { execl("/bin/true", "true", (char *)0); _exit(127); }
+            waitpid(c, &s, 0);
+        } else if (!strcmp(argv[1], "read")) { if (read(f, b, 1) != 1) return 1; }
+        else { if (write(p[1], b, 64) != 64 || read(p[0], b, 64) != 64) return 1; }
+    }
+    return 0;
+}
+"""
+Wrap = Callable[[list[str]], list[str]]
+"""A workload's command → what is run."""
+
+PROBED = (
+    "chmod", "fchmod", "fchmodat", "open", "openat", "openat2", "creat", "mkdir", "mkdirat", "mknod", "mknodat",
+    "setxattr", "lsetxattr", "fsetxattr", "bind", "listen", "connect", "read", "pread64", "readv", "write",
+    "pwrite64", "writev", "recvfrom", "recvmsg", "sendto", "sendmsg", "splice", "tee", "vmsplice", "sendfile64",
+    "mmap",
+)  # fmt: skip
+"""System calls that both watch."""
+
+
+def workloads(place: Path) -> dict[str, list[str]]:
+    """Name → command; sized to tenths of a second."""
+    loop = str(place / "loop")
+    (place / "loop.c").write_text(LOOP)
+    subprocess.run(["gcc", "-O2", "-o", loop, str(place / "loop.c")], check=True)
+    source = place / "big.c"
+    source.write_text("#include <stdio.h>\n#include <stdlib.h>\n#include <string.h>\n"
+                      + "".join(f"int f{i}(int a){{return a*{i}+(a>>{i % 7});}}\n" for i in range(3000)))  # fmt: skip
+    return {
+        "fork+exec": [loop, "exec", "300"],
+        "find": ["find", "/usr/share", "-xdev", "-newermt", "2099-01-01"],
+        "tar": ["sh", "-c", "tar cf - /usr/lib/python3 2>/dev/null | wc -c >/dev/null"],
+        "compile": ["gcc", "-O1", "-c", "-o", str(place / "big.o"), str(source)],
+        "reads of 1 byte": [loop, "read", "300000"],
+        "pipe of 64 bytes": [loop, "pipe", "150000"],
+    }
+
+
+def spent(command: list[str]) -> float:
+    """Processor seconds of a command and its descendants."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+
+class Contenders:
+    """Who watches while a workload runs."""
+
+    def __init__(self, guard: str, backend: str, place: Path) -> None:
+        self._guard, self._backend, self._place = guard, backend, place
+        self._agent = shutil.copy("/bin/bash", place / stage.AGENT)
+        self._count = 0
+        self.resident = 0
+
+    @contextlib.contextmanager
+    def bare(self) -> Iterator[Wrap]:
+        """Nobody."""
+        yield lambda command: command
+
+    @contextlib.contextmanager
+    def _monitor(self) -> Iterator[None]:
+        self._count += 1
+        place = self._place / f"run{self._count}"
+        place.mkdir()
+        with stage.monitor([self._guard], place, self._backend, enforce=False):
+            yield
+            told = subprocess.run(["pgrep", "-f", str(place / "state")], capture_output=True, text=True, check=False)
+            for pid in told.stdout.split():
+                status = Path(f"/proc/{pid}/status").read_text()
+                kilobytes = int(next(line for line in status.splitlines() if line.startswith("VmRSS")).split()[1])
+                self.resident = max(self.resident, kilobytes)
+
+    @contextlib.contextmanager
+    def no_tree(self) -> Iterator[Wrap]:
+        """guard, and no agent."""
+        with self._monitor():
+            yield lambda command: command
+
+    @contextlib.contextmanager
+    def tree_elsewhere(self) -> Iterator[Wrap]:
+        """guard, and an agent that is somebody else's."""
+        busy = "while :; do /bin/ls / > /dev/null; sleep 0.2; done"
+        with self._monitor(), subprocess.Popen([self._agent, "-c", busy], start_new_session=True) as tree:
+            time.sleep(0.5)  # until the programs are attached: bench only
+            try:
+                yield lambda command: command
+            finally:
+                os.killpg(tree.pid, 9)
+
+    @contextlib.contextmanager
+    def in_tree(self) -> Iterator[Wrap]:
+        """guard, and the workload is an agent's."""
+        with self._monitor():
+            yield lambda command: [self._agent, "-c", 'sleep 0.1; "$@"; :', "-", *command]
+
+    @contextlib.contextmanager
+    def bpftrace(self) -> Iterator[Wrap]:
+        """The peer, with probes on the same calls."""
+        calls = ",".join(f"tracepoint:syscalls:sys_exit_{call}" for call in self._known())
+        script = ("tracepoint:sched:sched_process_fork /@tree[args->parent_pid]/ { @tree[args->child_pid] = 1; } "
+                  "tracepoint:sched:sched_process_exec { @execs = count(); } "
+                  "tracepoint:sched:sched_process_exit { delete(@tree[tid]); } "
+                  f"{calls} /@tree[pid]/ {{ @calls[probe] = count(); }} BEGIN {{ printf(\"ready\\n\"); }}")  # fmt: skip
+        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+        with subprocess.Popen(["bpftrace", "-e", script], text=True, **pipes) as tracer:
+            for line in tracer.stdout or ():
+                if "ready" in line:
+                    break
+            if tracer.poll() is not None:
+                raise SystemExit("bpftrace: " + tracer.stderr.read()[:300])
+            try:
+                yield lambda command: command
+            finally:
+                tracer.send_signal(2)
+                tracer.communicate()
+
+    def _known(self) -> list[str]:
+        return [call for call in PROBED if Path(f"/sys/kernel/tracing/events/syscalls/sys_exit_{call}").exists()]
+
+
+def ratios(contenders: Contenders, rounds: int, wanted: list[str]) -> dict[str, dict[str, float]]:
+    """Contender → workload → ratio to bare."""
+    who = {
+        "bare": contenders.bare, "(a) no tree": contenders.no_tree, "(b) tree elsewhere": contenders.tree_elsewhere,
+        "in the tree": contenders.in_tree,
+    }  # fmt: skip
+    if shutil.which("bpftrace"):
+        who["bpftrace"] = contenders.bpftrace
+    loads = workloads(contenders._place)
+    least: dict[tuple[str, str], float] = {}
+    for number in range(rounds):
+        names = list(who)
+        for name in names[number % len(names) :] + names[: number % len(names)]:
+            with who[name]() as wrap:
+                for load, command in loads.items():
+                    if wanted and load not in wanted:
+                        continue
+                    for _ in range(2):
+                        took = spent(wrap(command))
+                        least[name, load] = min(took, least.get((name, load), took))
+    return {
+        name: {load: least[name, load] / least["bare", load] for load in loads if (name, load) in least}
+        for name in who if name != "bare"
+    }  # fmt: skip
+
+
+def blind(backend: str, place: Path, count: int = 20) -> list[float]:
+    """Milliseconds from a harness's exec until everything is attached, for so many starts."""
+    agent = place / "blind-agent"
+    shutil.copy("/bin/sleep", agent)
+    out = []
+    for _ in range(count):
+        source = choose.open_source(backend, Settings({agent.name: Program.HARNESS}))
+        try:
+            with subprocess.Popen([agent, "5"]) as harness:
+                end = time.monotonic() + 5
+                while time.monotonic() < end:
+                    told = [fact for fact in source.poll(1) if isinstance(fact, Coverage)]
+                    if told:
+                        out.append(told[0].blind / 1e6)
+                        break
+                harness.kill()
+        finally:
+            source.close()
+    return out
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--backend", default="tracepoint")
+    parser.add_argument("--rounds", type=int, default=int(os.environ.get("GUARD_BENCH_ROUNDS", "5")))
+    parser.add_argument("--only", default="", help="workloads, comma-separated")
+    parser.add_argument("--guard", default=str(ROOT / ".venv/bin/guard"))
+    parser.add_argument("--json", action="store_true")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="guard-bench-", dir="/var/tmp") as directory:
+        place = Path(directory)
+        contenders = Contenders(options.guard, options.backend, place)
+        starts = []
+        for _ in range(3):
+            source = choose.open_source(options.backend, Settings({}))
+            starts.append(source.status.seconds)
+            source.close()
+        blinds = blind(options.backend, place)
+        table = ratios(contenders, options.rounds, [word for word in options.only.split(",") if word])
+    result = {
+        "backend": options.backend, "kernel": os.uname().release, "ratios": table,
+        "load_and_attach_s": round(min(starts), 3), "resident_mb": round(contenders.resident / 1024, 1),
+        "blind_ms": {"median": round(statistics.median(blinds), 2), "most": round(max(blinds), 2)},
+    }  # fmt: skip
+    if options.json:
+        print(json.dumps(result))
+        return
+    loads = list(next(iter(table.values())))
+    print(f"{'':20}" + "".join(f"{load:>18}" for load in loads))
+    for name, row in table.items():
+        print(f"{name:20}" + "".join(f"{'x' + format(row[load], '.3f'):>18}" for load in loads))
+    print(f"load and attach {result['load_and_attach_s']} s, resident {result['resident_mb']} MB, "
+          f"blind median {result['blind_ms']['median']} ms, most {result['blind_ms']['most']} ms")
+
+
+if __name__ == "__main__":
+    main()
