@@ -13,7 +13,7 @@ at the end.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -58,7 +58,7 @@ class Finding:
         thing: the object it was done to; empty where there is nothing of the kind.
         severity: as a number.
         sample: the object as it may be stored, for a flood's examples.
-        about: what a summary repeats of the event: tree, control, rule, verdict, ….
+        about: makes what a summary repeats of the event: tree, control, rule, verdict, ….
     """
 
     tree: str
@@ -66,7 +66,7 @@ class Finding:
     thing: str
     severity: int
     sample: str
-    about: Mapping[str, object]
+    about: Callable[[], Mapping[str, object]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,7 +178,7 @@ class Budget:
             rule.heads.append(now)
             rule.highest = max(rule.highest, finding.severity)
             window = float(self._rules.window_s)
-            rule.objects[finding.thing] = _Count(due=now + window, step=window, about=finding.about)
+            rule.objects[finding.thing] = _Count(due=now + window, step=window, about=finding.about())
             return ""
         rule.crossed = now
         self._flood(tree, finding.about, finding.sample, now)
@@ -223,7 +223,7 @@ class Budget:
                 yield count.summary(False)
             else:
                 rule.folded = now
-                self._flood(tree, count.about, "", now)
+                self._flood(tree, lambda about=count.about: about, "", now)  # type: ignore[misc]
                 for what, number in count.counts.items():
                     tree.flood.add(what, number, count.first, count.last, count.severity)
                 count.counts = {}
@@ -241,9 +241,9 @@ class Budget:
             rule.before, rule.crossed, rule.highest = rule.crossed, 0.0, -1
         return len(rule.heads) < (self._rules.hourly if rule.before < now - DAY else 1)
 
-    def _flood(self, tree: _Tree, about: Mapping[str, object], sample: str, now: float) -> None:
+    def _flood(self, tree: _Tree, about: Callable[[], Mapping[str, object]], sample: str, now: float) -> None:
         if not tree.flood.counts:
-            tree.flood.about = about
+            tree.flood.about = about()
             tree.flood.due = max(tree.flood.due, now + HOUR)
         if sample and len(tree.flood.samples) < SAMPLES:
             tree.flood.samples.append(sample)

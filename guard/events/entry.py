@@ -13,6 +13,7 @@ PUBLIC: Final[tuple[str, ...]] = (
     "policy", "mitre",
 )  # fmt: skip
 """What stays when a row's personal part is erased; all else may speak of a person, later versions' fields too."""
+_PUBLIC: Final = frozenset(PUBLIC)
 OVERHEAD: Final = 220
 """Bytes a row costs beside its JSON: key, index entries, seal, chain."""
 _PUBLIC_ABOUT: Final = 400
@@ -41,7 +42,7 @@ class Entry:
 
     def __init__(self, whole: dict[str, object], *, quiet: str = "", renumber: bool = False, owner: int = 0) -> None:
         self._public = {name: whole[name] for name in PUBLIC if name in whole}
-        self._personal = dump({name: value for name, value in whole.items() if name not in self._public})
+        self._personal = dump({name: value for name, value in whole.items() if name not in _PUBLIC})
         self.quiet = quiet
         self.renumber = renumber
         self.owner = owner

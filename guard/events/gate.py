@@ -273,7 +273,10 @@ def _finding(whole: Mapping[str, object], severity: Severity, uid: int, thing: s
     session = tree.get("session") or f"pid {tree.get('root_pid')}"
     sample = detail.get("object")
     shown = sample if isinstance(sample, str) else ""
-    about = {name: whole[name] for name in _ABOUT if name in whole} | {"object": shown}
+
+    def about() -> Mapping[str, object]:
+        return {name: whole[name] for name in _ABOUT if name in whole} | {"object": shown}
+
     # Whatever a tree is called: what users claim is counted apart from what the kernel or a service saw.
     name = f"{whole.get('origin')} {uid} {session}"
     return Finding(

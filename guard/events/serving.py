@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import socket
@@ -99,6 +100,9 @@ def serve(
     theirs.setblocking(False)
     signal.set_wakeup_fd(theirs.fileno())
     reading.keep()
+    # What is there now stays; events live for one turn, and there is no use in looking through them again and again.
+    gc.freeze()
+    gc.set_threshold(100_000, 20, 20)
     notify(b"READY=1\nSTATUS=taking events")
     try:
         while not stop:

@@ -32,6 +32,7 @@ from guard.events.disk import Disk
 from guard.events.entry import OVERHEAD, Entry
 from guard.events.model import Event
 from guard.events.reader import DATABASE, Loss, Reader, Row, open_database, rows_of
+from guard.events.recent import Recent
 
 __all__ = ["Accepted", "Limits", "Loss", "Reader", "Row", "Spool", "rows_of"]
 
@@ -39,7 +40,6 @@ TELEMETRY_SHARE: Final = 0.9
 """Of the size limit; the rest is for alerts alone."""
 DROPPED: Final = 60
 """Bytes that stay of a row that was displaced."""
-CHUNK: Final = 500
 DISK_PART: Final = 200
 """Alerts that are stored in one transaction on a full disk."""
 PRODUCERS_S: Final = 7 * 86400
@@ -133,6 +133,7 @@ class Spool(Reader):
         self._bytes = self.stored_bytes()
         self._producers = dict(self.producers())
         self._unwritten = os.path.join(path, "unwritten")
+        self._recent = Recent(self._db, int(clock() * 1000))
         self._disk = Disk(path, self._db)
         self._disk.prepare()
 
@@ -261,6 +262,7 @@ class Spool(Reader):
             self._position, self._chain, self._bytes, self._accepted, self._producers = before
             raise
         self._accepted = now
+        self._recent.add(each.id for each in room)
         if unwritten:
             with suppress(OSError):
                 os.truncate(self._unwritten, 0)
@@ -310,12 +312,7 @@ class Spool(Reader):
 
     def known(self, ids: Sequence[bytes]) -> set[bytes]:
         """Which of these ids (16 bytes each) are stored."""
-        found: set[bytes] = set()
-        for at in range(0, len(ids), CHUNK):
-            part = ids[at : at + CHUNK]
-            marks = ",".join("?" * len(part))
-            found.update(row[0] for row in self._db.execute(f"SELECT id FROM events WHERE id IN ({marks})", part))  # noqa: S608 - marks only
-        return found
+        return self._recent.known(ids)
 
     def forget_kept(self, kind: str, before: int) -> int:
         """Remove what was kept under a kind and not touched since a time; returns how much."""

@@ -12,7 +12,7 @@ START = 1_800_000_000.0
 
 
 def finding(thing: str, rule: str = "world-writable/chmod", tree: str = "t", severity: int = 2) -> Finding:
-    return Finding(tree, rule, thing, severity, thing, {"rule": rule, "tree": tree})
+    return Finding(tree, rule, thing, severity, thing, lambda: {"rule": rule, "tree": tree})
 
 
 class Feed:
