@@ -149,7 +149,9 @@ class Recorder:
     ) -> None:
         """Write an event about a finding; called in the supervisor."""
         why = advice.why(rule)
-        detail: dict[str, object] = {"object": withhold(what), "pid": pid, "count": count}
+        # Tells one object from another within this session and no more: hash() has a secret of this process's own.
+        key = f"{hash(what) & 0xFFFF_FFFF_FFFF_FFFF:016x}"
+        detail: dict[str, object] = {"object": withhold(what), "object_key": key, "pid": pid, "count": count}
         for name, text in (("explain", why), ("allow", allow)):
             detail[name] = withhold(text) if "/" in text else text
         if self.stderr >= 0:

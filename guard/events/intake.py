@@ -18,6 +18,7 @@ from typing import Final
 
 from guard.errors import EventError
 from guard.events import peers
+from guard.events.mitre import techniques
 from guard.events.model import CONTROLS, MESSAGE_MOST, VERDICTS
 from guard.events.names import Names
 from guard.events.peers import Peer
@@ -170,9 +171,8 @@ def _check_words(whole: dict[str, object]) -> None:
     if whole.get("verdict", "observed") not in VERDICTS:
         raise EventError(f"no verdict {str(whole['verdict'])[:40]!r}", f"known are {', '.join(VERDICTS)}")
     mitre = whole.get("mitre")
-    whole["mitre"] = [each for each in mitre if isinstance(each, str) and _MITRE.fullmatch(each)][:16] if isinstance(
-        mitre, list
-    ) else []  # fmt: skip
+    named = [each for each in mitre if isinstance(each, str) and _MITRE.fullmatch(each)] if mitre else []  # type: ignore[attr-defined]
+    whole["mitre"] = named[:16] or list(techniques(str(whole["control"]), str(whole["rule"])))
     whole["message"] = " ".join(str(whole.get("message", "")).split())[:MESSAGE_MOST]
     whole["schema"] = 1
 

@@ -49,6 +49,8 @@ TRIM: Final = 60.0
 TELL: Final = 10.0
 """Seconds between two events that tell of losses."""
 CHILDREN: Final = 4
+AGAIN: Final = 0.2
+"""Seconds between two readings of one user's spool, however often is asked: each costs a process."""
 POKE: Final = b'{"adopt":true}'
 """A line by which a user asks that his own spool be adopted now."""
 ADOPTED: Final = b'{"adopted":true}\n'
@@ -96,6 +98,7 @@ class Service:
         self._ration = Ration(self.settings.ration.rate, self.settings.ration.burst)
         self._beat = beat
         self._told = False
+        self._read_at: dict[int, float] = {}
         self._broken: dict[str, tuple[int, int, int]] = {}
         self._accepted = 0
         self._claimed: OrderedDict[str, int] = OrderedDict()
@@ -132,7 +135,8 @@ class Service:
 
     def turn(self, timeout: float) -> None:
         """One turn: take what is there, store it, acknowledge it, do what is due."""
-        ready = self._selector.select(timeout)
+        # Who is read for again has to wait a little, and is not to wait longer.
+        ready = self._selector.select(min(timeout, AGAIN) if self._wanted else timeout)
         batch = Batch()
         answers: list[tuple[Connection, bytes]] = []
         for key, _ in ready:
@@ -318,11 +322,14 @@ class Service:
 
     def _start_readings(self) -> None:
         # One at a time for each user: who poked in the middle of one waits for the next.
+        now = time.monotonic()
         busy = {each.uid for each in self._readings.values()}
+        busy |= {uid for uid, when in self._read_at.items() if now - when < AGAIN}
         for uid, directory in [each for each in self._wanted if each[0] not in busy]:
             if len(self._readings) >= CHILDREN or uid in busy:
                 continue
             busy.add(uid)
+            self._read_at[uid] = now
             del self._wanted[uid, directory]
             prefix = f"{uid} "
             known = {key[len(prefix) :]: value for key, value in self._adopted.items() if key.startswith(prefix)}
