@@ -90,23 +90,19 @@ class Month:
                 "uid": 10_000 + user, "user": f"user{user:04d}"}  # fmt: skip
 
     def _hours(self, day: int) -> Iterator[dict[str, object]]:
-        """Commands counted by each node's monitor, an event an hour."""
-        share = self.agents * RATIO / (self.agents * RATIO + self.users)
-        whole = HUMAN_COMMANDS_A_DAY * (self.users + self.agents * RATIO) / self.nodes / 24
+        """Commands of everybody else, counted by each node's monitor, an event an hour."""
+        whole = HUMAN_COMMANDS_A_DAY * self.users / self.nodes / 24
         for node in range(self.nodes):
             for hour in range(24):
-                agent = int(self._random.expovariate(1) * whole * share)
-                other = int(self._random.expovariate(1) * whole * (1 - share))
-                polls, jobs = agent // 9, agent // 40
-                detail = {"agent_commands": agent, "other_commands": other, "agent_polls": polls, "jobs": jobs}
-                e = self.expected
-                e.agent, e.other, e.polls, e.jobs = e.agent + agent, e.other + other, e.polls + polls, e.jobs + jobs
+                count = int(self._random.expovariate(1) * whole)
+                self.expected.other += count
+                detail = {"execs": count, "scheduler": count // 30, "seconds": 3600.0}
                 yield self._event(
                     day * 86400 + hour * 3600 + 3599, node, "telemetry", "executions", "info", detail=detail
                 )
         if day % 7 == 3:
             self.expected.lost += 17
-            yield self._event(day * 86400 + 5, 0, "telemetry", "loss", "low", detail={"lost": 17, "stage": "ring"})
+            yield self._event(day * 86400 + 5, 0, "telemetry", "loss", "low", detail={"count": 17, "stage": "ring"})
 
     def _keys(self, day: int) -> Iterator[dict[str, object]]:
         """New keys, each seen in one to twenty places over the rest of its day."""
@@ -141,9 +137,16 @@ class Month:
                 )  # fmt: skip
 
     def _trees(self, day: int) -> Iterator[dict[str, object]]:
+        """A session a day of each user with an agent; its commands are told when it ends."""
         for user in range(self.agents):
-            node, second = self._random.randrange(self.nodes), day * 86400 + self._random.randrange(86000)
+            node, second = self._random.randrange(self.nodes), day * 86400 + self._random.randrange(80_000)
+            execs = int(self._random.expovariate(1) * HUMAN_COMMANDS_A_DAY * RATIO)
+            polls, jobs = execs // 9, execs // 40
+            e = self.expected
+            e.agent, e.polls, e.jobs = e.agent + execs, e.polls + polls, e.jobs + jobs
             yield self._event(second, node, "session", "tree-start", "info", tree=self._tree(user))
+            yield self._event(second + 6000, node, "session", "tree-stop", "info", tree=self._tree(user),
+                              detail={"execs": execs, "polls": polls, "submissions": jobs})  # fmt: skip
             if self._random.random() < 0.8:
                 yield self._event(second + 1, node, "session", "session-start", "info", tree=self._tree(user))
             else:

@@ -52,7 +52,7 @@ class Counter:
         self._desk = desk
         self._clock = clock
         self._asked = Ration(1.0, 30)
-        self._matched = Ration(1 / 6, 10)
+        self._matched = Ration(1 / 30, 10)
 
     def answer(self, uid: int, user: str, request: Mapping[str, Any], *, guarded: bool) -> dict[str, object]:
         """Answer one request.

@@ -11,14 +11,22 @@ from guard.incidents.exposure import MOST, microseconds
 CHANGES: Final = frozenset(
     (
         "policy-changed", "mode-changed", "exception-added", "exception-expired", "suppression-added",
-        "suppression-expired", "switched-off", "switched-on", "site-invalid", "backend-worse", "control-worse",
-        "key-rotated", "privacy-purged", "harness-exempt",
+        "suppression-expired", "site-files-broken", "switched-off", "switched-on", "backend-worse", "coverage-lost",
+        "settings", "key-rotated", "privacy-purged", "bypass", "backend", "control",
     )
 )  # fmt: skip
 """Rules of events that tell of a change which somebody made or must know of."""
 
-GAUGES: Final = ("agent_commands", "other_commands", "agent_polls", "jobs", "unseen_seconds")
-"""Numbers in an event's `detail` that are summed by day and host."""
+GAUGES: Final[Mapping[str, Mapping[str, str]]] = {
+    "executions": {"execs": "other_commands"},
+    "tree-stop": {"execs": "agent_commands", "polls": "agent_polls", "submissions": "jobs"},
+    "monitor-gap": {"seconds": "unseen_seconds"},
+    "coverage-lost": {"seconds": "unseen_seconds"},
+}
+"""Rule → number in its `detail` → what it is summed up as, by day and host. A tree is counted on the day it ends."""
+
+LOSSES: Final[Mapping[str, str]] = {"loss": "count", "events-lost": "lost"}
+"""Rule of an event that tells of a loss → the number in its `detail`. A heartbeat repeats sums: it is none."""
 
 
 class Tally:
@@ -54,14 +62,14 @@ class Tally:
         else:
             row[0] += 1
             row[1] += facts
-        for name in GAUGES:
+        for name, gauge in GAUGES.get(rule, {}).items():
             value = detail.get(name)
             if isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < MOST:
-                place = (day, host, name, harness)
+                place = (day, host, gauge, harness)
                 self._gauges[place] = self._gauges.get(place, 0) + int(value)
-        lost = detail.get("lost")
+        lost = detail.get(LOSSES[rule]) if rule in LOSSES else None
         if control == "telemetry" and isinstance(lost, int) and 0 < lost < MOST:
-            at = (day, host, str(detail.get("stage") or "unknown"))
+            at = (day, host, str(detail.get("stage") or "several stages"))
             self._losses[at] = self._losses.get(at, 0) + lost
         if event.get("origin") == "user":
             return  # a claim sets no node's status and tells of no change

@@ -55,7 +55,7 @@ def hostile(tmp_path: Path) -> Site:
                  at_tree={"user": HOSTILE, "uid": 5, "harness": HOSTILE}),
         event("bind", HOSTILE, tree={"user": HOSTILE}), event("bind", "bind"),
         event("telemetry", "policy-changed", message=HOSTILE, detail={"who": HOSTILE}, host=HOSTILE),
-        event("telemetry", "loss", detail={"lost": 3, "stage": HOSTILE}),
+        event("telemetry", "loss", detail={"count": 3, "stage": HOSTILE}),
     )  # fmt: skip
     site.desk.decide([site.one("k")], "assign", HOSTILE)
     return site
@@ -106,7 +106,7 @@ def test_sql_in_a_name_is_text(hostile: Site) -> None:
 
 def test_a_loss_puts_a_banner_on_top(tmp_path: Path) -> None:
     site = Site(tmp_path)
-    site.fold(event("telemetry", "loss", detail={"lost": 1234, "stage": "ring"}))
+    site.fold(event("telemetry", "loss", detail={"count": 1234, "stage": "ring"}))
     assert "1,234 events were lost" in html.render(layout.page(_figures(site), site.now))
     fresh = Site(tmp_path, name="other.db")
     assert "Incomplete" not in html.render(layout.page(_figures(fresh), fresh.now))
@@ -159,3 +159,9 @@ def test_a_case_is_a_timeline_in_order(tmp_path: Path) -> None:
     assert [row[1] for row in rows] == ["exposed on login1", "received at the site", "resolve"]
     assert [row[0] for row in rows] == sorted(row[0] for row in rows)
     assert "ticket SEC-1" in rows[-1][3]
+
+
+def test_a_heartbeat_repeats_sums_and_is_no_loss(tmp_path: Path) -> None:
+    site = Site(tmp_path)
+    site.fold(event("telemetry", "heartbeat", detail={"lost": 9, "every_s": 300}))
+    assert _figures(site).complete

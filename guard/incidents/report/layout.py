@@ -161,6 +161,7 @@ def _commands(found: Figures) -> Section:
     text = [
         f"{c.agent:,} of {c.agent + c.other:,} commands on {c.nodes:,} nodes were started by agents: {c.share:.1%}.",
         f"Monitors were blind for {c.blind_seconds / 3600:,.1f} hours in sum; what ran then is in neither number.",
+        "A tree counts on the day it ends; programs too short for a polling backend are not seen.",
     ]
     if c.polls_per_job is not None:
         text.append(f"Agents asked the scheduler {c.polls:,} times for {c.jobs:,} jobs: {c.polls_per_job:.1f} a job.")
