@@ -16,6 +16,7 @@ from guard.errors import EXIT_CANNOT, StateError
 if TYPE_CHECKING:
     from guard.cli import Places
     from guard.feeds.config import Config, Feed
+    from guard.feeds.sink import Context
 
 app = typer.Typer(no_args_is_help=True, help="Send events to where a site wants them.")
 
@@ -66,7 +67,7 @@ def try_feeds(context: typer.Context, feeds: _Names = None, config: _Config = ""
     from guard.events.producer import Producer
     from guard.events.wire import Severity
     from guard.feeds.forms import renderer
-    from guard.feeds.sink import Context, FeedError, Item, Undelivered, open_sink
+    from guard.feeds.sink import FeedError, Item, Undelivered, open_sink
 
     found = _load(context, config)
     failed = False
@@ -79,7 +80,7 @@ def try_feeds(context: typer.Context, feeds: _Names = None, config: _Config = ""
         item = Item(1, event.id, "info", line, line)
         try:
             item = replace(item, body=renderer(feed.text("format"))(line))
-            sink = open_sink(feed, Context(state=_state(context), spool=_node_spool(context)))
+            sink = open_sink(feed, _context(context, found.spool))
             outcome = sink.deliver([item])
             outcome.add(sink.finish())
             problem = outcome.refused.get(1, "" if 1 in outcome.acked else "not acknowledged")
@@ -136,6 +137,7 @@ def run(
 ) -> None:
     """Deliver until told to stop (SIGTERM): a process a feed, and one that watches them."""
     from guard.events.producer import Producer
+    from guard.events.reader import Reader
     from guard.events.sink import socket_path
     from guard.feeds import processes, status
     from guard.feeds.forms import renderer
@@ -160,6 +162,12 @@ def run(
             _say(f"{taken.first_bad}; {taken.bad} lines are no event and were left out")
             code = EXIT_CANNOT
 
+    if found.source is None and (drain or os.path.exists(spool)):
+        with Reader(spool) as reader:  # to drain what is not there would take for ever: said at once
+            strangers = sorted(set(reader.cursors()) - {feed.name for feed in found.feeds})
+        if strangers:
+            _say(f"events wait for {', '.join(strangers)}, not in {found.file}; `guard feed forget` ends that")
+
     def open_source(feed: Feed) -> Source:
         if found.source is None:
             return SpoolSource(spool, feed.name)
@@ -169,27 +177,53 @@ def run(
 
         return open_stream(found.source, feed, socket.gethostname())
 
+    node = _node_spool(context) if found.source is not None else spool
+    # The service writes the node's spool alone: what concerns a spool of the feeds' own is no news for it.
+    socket_at = socket_path(context.obj.state) if node == _node_spool(context) else os.path.join(node, "no service")
+
     def tell(feed: Feed) -> Tell:
-        if found.source is None:
-            return Losses(Teller(spool, Producer(f"feed:{feed.name}"), socket_path(context.obj.state)), _say)
-        return lambda _rule, message, _detail: _say(message)
+        return Losses(Teller(node, Producer(f"feed:{feed.name}"), socket_at), _say)
 
     work = processes.Work(
-        found, status.folder(spool), open_source, renderer, tell, _state(context),
-        found.spool or _node_spool(context), drain,
-    )  # fmt: skip
+        found, status.folder(spool), open_source, renderer, tell, _context(context, found.spool), drain
+    )
     ended = processes.run(work, chosen, _say, timeout=timeout)
     raise typer.Exit(max(code, ended))
 
 
+@app.command()
+def forget(
+    context: typer.Context,
+    feed: Annotated[str, typer.Argument(help="A feed that is no more.")],
+    config: _Config = "",
+) -> None:
+    """Remove the cursor of a feed that is no more, so that no event waits for it."""
+    from guard.events.reader import Reader
+    from guard.feeds import status
+
+    found = _load(context, config)
+    if any(each.name == feed for each in found.feeds):
+        raise StateError(f"feed {feed} is in {found.file}", "take it out there first")
+    spool = _spool(context, found)
+    with Reader(spool) as reader:
+        if feed not in reader.cursors():
+            known = ", ".join(reader.cursors()) or "none"
+            raise StateError(f"no event waits for a feed {feed!r}", f"known are {known}")
+        reader.forget(feed)
+    status.remove(status.folder(spool), feed)
+
+
 def _load(context: typer.Context, path: str) -> Config:
     from guard.feeds.config import load
+    from guard.policy.source import check_private
 
     if not path:
         places: Places = context.obj
         path = os.path.join(places.config, "feeds.toml")
     elif os.path.isdir(path):
         path = os.path.join(path, "feeds.toml")
+    # Whoever can write it decides where events go, and which files are read as secrets.
+    check_private(os.path.dirname(os.path.abspath(path)))
     return load(path)
 
 
@@ -210,6 +244,13 @@ def _spool(context: typer.Context, config: Config) -> str:
     if config.source is not None:
         return os.path.join(_state(context), "site")
     return config.spool or _node_spool(context)
+
+
+def _context(context: typer.Context, spool: str) -> Context:
+    from guard.cli.ingest import site_store
+    from guard.feeds.sink import Context
+
+    return Context(state=_state(context), spool=spool or _node_spool(context), store=site_store(context))
 
 
 def _node_spool(context: typer.Context) -> str:

@@ -75,10 +75,10 @@ def site_store(context: typer.Context) -> str:
 
 def state(context: typer.Context) -> str:
     """Return the state directory."""
-    from guard.confine.state import default_state
+    from guard.redact.fingerprint import state_dir
 
     places: Places = context.obj
-    return places.state or default_state(os.geteuid())
+    return places.state or state_dir()
 
 
 def watch(context: typer.Context, store: Store, now: float) -> int:

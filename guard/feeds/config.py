@@ -178,10 +178,10 @@ def _feed(reading: Reading, row: object, where: Where) -> Feed:
 def _judge(reading: Reading, feed: Feed, where: Where) -> None:
     """Refuse what no single option can be blamed for."""
     given = feed.options
-    if feed.seconds("watchdog") <= feed.seconds("timeout"):
+    if feed.seconds("watchdog") <= 2 * feed.seconds("timeout"):
         reading.fail(
             (*where, "watchdog" if "watchdog" in reading_keys(reading, where) else "timeout"),
-            "watchdog must be longer than timeout: a wait that may last is no hang",
+            "watchdog must be more than twice timeout: a connection is two waits, and what may last is no hang",
         )
     if feed.seconds("backoff_most") < feed.seconds("backoff"):
         reading.fail((*where, "backoff_most"), "backoff_most is shorter than backoff")

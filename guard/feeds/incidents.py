@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Sequence
 
@@ -25,7 +24,7 @@ class Incidents(Sink):
 
     def __init__(self, feed: Feed, context: Context) -> None:
         super().__init__(feed, context)
-        self._path = feed.text("path") or store_path(context.state)
+        self._path = feed.text("path") or context.store
         self._store: Store | None = None
         self._teller = Teller(context.spool, Producer("fleet"), socket_path(context.state))
         self._watched = self._trimmed = time.monotonic()
@@ -79,8 +78,3 @@ class Incidents(Sink):
         if self._store is None:
             self._store = Store(self._path)
         return self._store
-
-
-def store_path(state: str) -> str:
-    """Return where the site's store lies in a state directory."""
-    return os.path.join(state, "site.db")

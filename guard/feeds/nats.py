@@ -179,7 +179,8 @@ class Nats(Sink):
         if self._connection is None:
             connection = Connection(self.feed, f"guard feed {self.feed.name} on {self.context.host}")
             try:
-                connection.run(self._prepare(connection), connection.timeout * 2)
+                self.context.beat()
+                connection.run(self._prepare(connection), connection.timeout)
             except BaseException:
                 connection.close()
                 raise

@@ -16,7 +16,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from guard.errors import EXIT_CANNOT, GuardError, StateError
@@ -42,8 +42,7 @@ class Work:
         source: feed → where its events come from; called in the feed's process.
         render: format → what writes it; called there too.
         tell: feed → what makes a telemetry event of a loss.
-        state: the state directory.
-        spool: the node's own spool.
+        context: what sinks may use; each gets its own signs of life.
         drain: end when all is delivered.
     """
 
@@ -52,8 +51,7 @@ class Work:
     source: Callable[[Feed], Source]
     render: Callable[[str], Callable[[bytes], bytes]]
     tell: Callable[[Feed], Tell]
-    state: str
-    spool: str
+    context: Context
     drain: bool = False
 
 
@@ -185,7 +183,7 @@ def _child(work: Work, child: _Child, pipe: int) -> int:
     runner = Runner(
         feed,
         work.source(feed),
-        open_sink(feed, Context(beat=beat, state=work.state, spool=work.spool, statuses=work.folder)),
+        open_sink(feed, replace(work.context, beat=beat, statuses=work.folder)),
         render=work.render(feed.text("format")),
         status=status,
         report=lambda found: statuses.write(work.folder, found),

@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Protocol
 
+from guard.errors import GuardError
 from guard.feeds.config import Feed
 from guard.feeds.options import SEVERITIES
 from guard.feeds.sink import Item, Outcome, Sink, Undelivered
@@ -41,6 +42,9 @@ class Source(Protocol):
     def drop(self) -> None:
         """Close."""
 
+
+_TELL_EVERY = 60.0
+_REASONS = 64  # kept apart; a server that words each refusal differently fills no memory
 
 Tell = Callable[[str, str, Mapping[str, object]], None]
 """(rule, message, detail): what becomes a telemetry event."""
@@ -90,6 +94,8 @@ class Runner:
         self._held: dict[int, Item] = {}
         self._failures = 0
         self._reported = -1e9
+        self._untold: dict[str, list[str]] = {}  # why refused → ids
+        self._told = -1e9
 
     def run(self, *, drain: bool = False, idle: float = 0.05) -> None:
         """Deliver until told to stop, or, to drain, until nothing is left.
@@ -109,6 +115,7 @@ class Runner:
             except Undelivered as error:
                 self._failed(error)
         self._finish()
+        self._tell_refused(now=True)
         self.status.state = "stopped"
         self.status.pid = 0
         self._show(now=True)
@@ -130,7 +137,7 @@ class Runner:
                 continue
             try:
                 chosen.append(replace(item, body=self._render(item.line)))
-            except (ValueError, KeyError, TypeError) as error:
+            except (GuardError, ValueError, KeyError, TypeError, AttributeError) as error:
                 outcome.refused[item.position] = f"cannot be written as {self._feed.text('format')}: {error}"
         if chosen:
             self.status.state = "delivering"
@@ -151,9 +158,8 @@ class Runner:
         positions = [*outcome.acked, *outcome.refused, *skipped]
         if not positions:
             return
-        # The word of a refusal goes into the spool before the event itself is let go.
-        if outcome.refused:
-            self._refused(outcome.refused)
+        # The word of a first refusal goes into the spool before the event itself is let go.
+        self._refused(outcome.refused)
         self._source.settle(positions)
         for position in positions:
             self._held.pop(position, None)
@@ -164,11 +170,21 @@ class Runner:
             self.status.last_delivery = time.time()
 
     def _refused(self, refused: Mapping[int, str]) -> None:
-        reasons: dict[str, list[str]] = {}
-        for position, reason in refused.items():
+        for position, why in refused.items():
             item = self._held.get(position)
-            reasons.setdefault(reason, []).append(item.id if item is not None else str(position))
-        for reason, ids in reasons.items():
+            # What tells of a refusal and is refused itself must not bring forth another.
+            if item is None or not item.word("rule").startswith("feed."):
+                reason = why if why in self._untold or len(self._untold) < _REASONS else "other reasons"
+                self._untold.setdefault(reason, []).append(item.id if item is not None else str(position))
+        self._tell_refused()
+
+    def _tell_refused(self, *, now: bool = False) -> None:
+        """Tell what was refused: the first at once, more of it once a minute."""
+        if not self._untold or (not now and self._clock() - self._told < _TELL_EVERY):
+            return
+        self._told = self._clock()
+        untold, self._untold = self._untold, {}
+        for reason, ids in untold.items():
             self._tell(
                 "feed.refused",
                 f"feed {self._feed.name}: {len(ids)} events refused for good",
@@ -218,6 +234,7 @@ class Runner:
             self._source.drop()
 
     def _show(self, *, now: bool = False) -> None:
+        self._tell_refused()
         clock = self._clock()
         if now or clock - self._reported >= 1:
             self._reported = clock

@@ -102,6 +102,7 @@ class Context:
         host: this node's name.
         state: the state directory.
         spool: the node's spool, for what a sink has to tell itself.
+        store: the site's store.
         statuses: directory with every feed's status.
     """
 
@@ -109,6 +110,7 @@ class Context:
     host: str = field(default_factory=socket.gethostname)
     state: str = ""
     spool: str = ""
+    store: str = ""
     statuses: str = ""
 
 

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Sequence
+from typing import Final
 
 from guard.errors import SpoolError
-from guard.events.reader import Reader
+from guard.events.reader import Reader, Row
 from guard.feeds.sink import Item, Undelivered
+
+_BYTES: Final = 8 << 20
 
 
 class SpoolSource:
@@ -26,6 +29,7 @@ class SpoolSource:
         self._read_to = 0
         self._out: dict[int, bool] = {}  # position → settled: what was read, rising, all behind the cursor
         self._done: set[int] = set()  # settled before a rewind
+        self._rows = 64  # read at once: as many as make up `_BYTES`, so that long events take no more memory
 
     def read(self, limit: int, wait: float) -> list[Item]:
         """Return up to `limit` events not handed out yet; none after `wait` seconds without one.
@@ -38,7 +42,7 @@ class SpoolSource:
             found: list[Item] = []
             high = reader.high()
             # What was settled in an earlier try is not sent again: reading goes on until something else is found.
-            while not found and (rows := reader.read(self._read_to, limit)):
+            while not found and (rows := self._next(reader, limit)):
                 for row in rows:
                     self._out[row.position] = row.position in self._done
                     if row.position not in self._done:
@@ -103,6 +107,15 @@ class SpoolSource:
             except (SpoolError, sqlite3.Error) as error:
                 raise self._broken(error) from error
         return self._reader
+
+    def _next(self, reader: Reader, limit: int) -> list[Row]:
+        rows = reader.read(self._read_to, min(limit, self._rows))
+        size = sum(len(row.line) for row in rows)
+        if size > _BYTES:
+            self._rows = max(1, len(rows) * _BYTES // size)
+        elif len(rows) == self._rows:
+            self._rows = min(2 * self._rows, 1 << 15)
+        return rows
 
     def _pass(self) -> None:
         """Move the cursor up to the first row that is not settled."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from contextlib import suppress
 from dataclasses import asdict, dataclass, fields
 
 
@@ -53,6 +54,13 @@ def write(place: str, status: Status) -> None:
         os.replace(f"{path}.new", path)
     except OSError:
         return
+
+
+def remove(place: str, name: str) -> None:
+    """Remove the files of a feed that is no more."""
+    for ending in ("json", "lock"):
+        with suppress(FileNotFoundError):
+            os.unlink(os.path.join(place, f"{name}.{ending}"))
 
 
 def read(place: str, name: str) -> Status:

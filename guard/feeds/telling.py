@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import os
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final
 
 from guard.errors import GuardError
 from guard.events.entry import Entry
 from guard.events.model import Detail, Event, say
 from guard.events.producer import Producer
-from guard.events.sink import SocketSink
+from guard.events.sink import SocketSink, socket_path
 from guard.events.spool import Spool
 from guard.events.wire import Severity
 from guard.redact import redact_text
 
 Say = Callable[[str], None]
+
+_PATIENCE: Final = 3.0
 
 
 class Teller:
@@ -28,21 +33,33 @@ class Teller:
     def __init__(self, spool: str, producer: Producer, socket: str = "") -> None:
         self.producer = producer
         self._spool = spool
-        self._socket = socket
+        self._socket = socket or socket_path()
 
     def put(self, *events: Event) -> str:
         """Put events on record; the same id again changes nothing. Returns "" or why they could not be."""
-        try:
-            with Spool(self._spool) as spool:
-                spool.append([Entry(event.plain(), renumber=True) for event in events])
-        except GuardError as error:
-            sink = SocketSink(self.producer, self._socket)
-            for event in events:
-                sink.emit(event)
-            told = sink.flush(3)
-            sink.close()
-            return "" if told else str(error)
-        return ""
+        # Where there is a service its socket comes first: taking the spool from under one that starts would stop it.
+        if os.path.exists(self._socket) and self._by_socket(events):
+            return ""
+        end = time.monotonic() + _PATIENCE
+        while True:
+            try:
+                with Spool(self._spool) as spool:
+                    spool.append([Entry(event.plain(), renumber=True) for event in events])
+            except GuardError as error:
+                # Another feed says something just now; it takes milliseconds.
+                if time.monotonic() > end:
+                    return str(error)
+                time.sleep(0.05)
+            else:
+                return ""
+
+    def _by_socket(self, events: Sequence[Event]) -> bool:
+        sink = SocketSink(self.producer, self._socket)
+        for event in events:
+            sink.emit(event)
+        told = sink.flush(_PATIENCE)
+        sink.close()
+        return told
 
 
 class Losses:

@@ -36,7 +36,7 @@ def test_a_destination_that_never_answers_delays_no_other_feed(tmp_path: Path) -
     with socket.create_server(("127.0.0.1", 0)) as silent:
         config = toml(
             tmp_path,
-            ['name = "silent"', 'kind = "webhook"', f'url = "http://127.0.0.1:{silent.getsockname()[1]}/"', "timeout = 50"],
+            ['name = "silent"', 'kind = "webhook"', f'url = "http://127.0.0.1:{silent.getsockname()[1]}/"', "timeout = 25"],
             ['name = "gone"', 'kind = "syslog"', f'server = "127.0.0.1:{free_ports(1)[0]}"', "tls = false"],
             ['name = "file"', 'kind = "jsonl"', f'path = "{tmp_path}/out.jsonl"'],
         )
@@ -52,7 +52,7 @@ def test_a_frozen_feed_is_killed_and_started_again(tmp_path: Path) -> None:
     made.write(tmp_path / "a.jsonl", made.events(10))
     config = toml(
         tmp_path,
-        ['name = "file"', 'kind = "jsonl"', f'path = "{tmp_path}/out.jsonl"', "watchdog = 1", "timeout = 0.5"],
+        ['name = "file"', 'kind = "jsonl"', f'path = "{tmp_path}/out.jsonl"', "watchdog = 3", "timeout = 1"],
         ['name = "other"', 'kind = "jsonl"', f'path = "{tmp_path}/other.jsonl"'],
     )
     with feeds("--config", str(config), "--input", str(tmp_path / "a.jsonl")) as running:

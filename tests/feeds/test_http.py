@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 
+from guard.events.reader import Reader, rows_of
 from tests.conftest import LONG
 from tests.feeds import made
 from tests.feeds.cluster import free_ports
@@ -222,3 +223,24 @@ def test_a_secret_that_others_may_change_is_refused(tmp_path: Path) -> None:
         _, said = feed.communicate(timeout=30)
     assert feed.returncode == 3
     assert b"chmod 600" in said
+
+
+@pytest.mark.timeout(60)
+def test_a_destination_that_refuses_everything_brings_forth_no_endless_refusals(tmp_path: Path) -> None:
+    made.write(tmp_path / "events.jsonl", made.events(300))
+    seen: list[int] = []
+
+    def refuse(path: str, head: dict[str, str], body: bytes) -> tuple[int, object]:
+        seen.append(len(json.loads(body)))
+        return 400, {}
+
+    with server(refuse) as url:
+        config = toml(tmp_path, ['name = "hook"', 'kind = "webhook"', f'url = "{url}"', "batch = 50"])
+        drained("--config", str(config), "--input", str(tmp_path / "events.jsonl"))
+        drained("--config", str(config))
+    with Reader(str(tmp_path / "spool")) as reader:
+        told = [json.loads(row.line) for row in rows_of(reader) if b"feed.refused" in row.line]
+        assert sum(event["detail"]["count"] for event in told) == 300
+        assert len(told) <= 2
+        assert reader.cursor("hook") == reader.high()
+    assert max(seen) == 50

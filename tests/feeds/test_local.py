@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import re
 import secrets
 import shutil
 import subprocess
@@ -117,6 +118,52 @@ def test_filters_send_what_they_say_and_the_cursor_passes_the_rest(tmp_path: Pat
         assert made.ids(made_lines(out.with_name(f"{name}.jsonl"))) == expected
     listed = subprocess.run([GUARD, "feed", "list", "--json", "--config", str(config)], capture_output=True, check=True)
     assert [json.loads(line)["behind"] for line in listed.stdout.splitlines()] == [0, 0, 0]
+
+
+FORMS = {
+    "event": lambda line: json.loads(line)["id"],
+    "ocsf": lambda line: json.loads(line)["metadata"]["uid"],
+    "ecs": lambda line: json.loads(line)["event"]["id"],
+    "falcosidekick": lambda line: json.loads(line)["uuid"],
+    "cef": lambda line: re.search(rb"externalId=(\S+)", line).group(1).decode(),
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.timeout(60)
+def test_every_format_carries_the_id(tmp_path: Path, form: str) -> None:
+    expected = made.write(tmp_path / "events.jsonl", made.events(20))
+    drained("--config", str(jsonl(tmp_path, f'format = "{form}"')), "--input", str(tmp_path / "events.jsonl"))
+    assert [FORMS[form](line) for line in made_lines(tmp_path / "out.jsonl")] == expected
+
+
+@pytest.mark.timeout(60)
+def test_a_feed_that_is_no_more_can_be_forgotten(tmp_path: Path) -> None:
+    made.write(tmp_path / "events.jsonl", made.events(5))
+    drained("--config", str(jsonl(tmp_path, name="old")), "--input", str(tmp_path / "events.jsonl"))
+    config = str(jsonl(tmp_path, name="new"))
+    assert "`guard feed forget` ends that" in drained("--config", config).stderr
+
+    def forget(name: str) -> int:
+        words = [GUARD, "feed", "forget", name, "--config", config]
+        return subprocess.run(words, capture_output=True, timeout=30, check=False).returncode
+
+    assert [forget("new"), forget("old"), forget("old")] == [3, 0, 3]
+    assert drained("--config", config).stderr == ""
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("what", ["a directory that others may write", "no spool", "no feeds"])
+def test_what_cannot_be_delivered_is_said_at_once(tmp_path: Path, what: str) -> None:
+    folder = tmp_path / "config"
+    folder.mkdir()
+    config = jsonl(folder) if what != "no feeds" else toml(folder)
+    if what.startswith("a directory"):
+        folder.chmod(0o777)
+    with feeds("--config", str(config), "--drain") as feed:
+        _, said = feed.communicate(timeout=30)
+    assert feed.returncode == 3, said
+    assert {"a directory that others may write": b"chmod go-w", "no spool": b"spool", "no feeds": b"[[feed]]"}[what] in said
 
 
 @pytest.mark.timeout(60)

@@ -102,3 +102,57 @@ def test_an_engine_that_is_down_costs_nothing_but_time(cluster: Cluster, tmp_pat
     finally:
         feed.kill()
     all_there(cluster, expected)
+
+
+@pytest.mark.timeout(150)
+def test_a_cluster_that_freezes_in_the_middle_costs_nothing_but_time(cluster: Cluster, tmp_path: Path) -> None:
+    count = 20_000
+    expected = made.write(tmp_path / "events.jsonl", made.events(count))
+    config = tmp_path / "feeds.toml"
+    config.write_text(feed_table(cluster, tmp_path, more=["timeout = 1", "backoff_most = 0.5", "batch = 2000"]))
+    feed = start("--config", str(config), "--input", str(tmp_path / "events.jsonl"), "--drain")
+    try:
+        until(lambda: cluster.stored() > 1000, 60, "the first events")
+        # Its sockets stay open and nothing answers: only the publisher's own clock can tell.
+        for node in cluster.nodes.values():
+            node.send_signal(signal.SIGSTOP)
+        status = tmp_path / "spool.feeds/siem.json"
+        until(lambda: json.loads(status.read_text())["retries"] >= 2, 60, "two rebuilt connections")
+        for node in cluster.nodes.values():
+            node.send_signal(signal.SIGCONT)
+        ended(feed, 100)
+    finally:
+        feed.kill()
+        for node in cluster.nodes.values():
+            node.send_signal(signal.SIGCONT)
+    until(cluster.healthy, 60, "a healthy cluster")
+    all_there(cluster, expected)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not LONG, reason="ten times; GUARD_TEST_LONG=1 runs it")
+@pytest.mark.timeout(900)
+def test_a_killed_follower_never_holds_the_feed_up(cluster: Cluster, tmp_path: Path) -> None:
+    expected: list[str] = []
+    config = tmp_path / "feeds.toml"
+    config.write_text(feed_table(cluster, tmp_path))
+
+    def deliver(before: int) -> None:
+        feed = start("--config", str(config), "--input", str(tmp_path / "events.jsonl"), "--drain")
+        try:
+            until(lambda: cluster.stored() > before + 2000, 60, "the first events")
+            follower = next(number for number in cluster.nodes if number != cluster.leader())
+            cluster.kill(follower)
+            until(lambda: cluster.stored() > before + 10_000 or feed.poll() is not None, 60, "half of the events")
+            cluster.start(follower)
+            ended(feed, 80)
+        finally:
+            feed.kill()
+
+    for _ in range(10):
+        expected += made.write(tmp_path / "events.jsonl", made.events(20_000))
+        deliver(cluster.stored())
+        until(cluster.healthy, 60, "a healthy cluster")
+    found = made.ids(cluster.messages())
+    assert set(expected) - set(found) == set()
+    assert made.twice(found) == 0
