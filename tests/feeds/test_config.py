@@ -33,7 +33,7 @@ BAD = {
     'kind = "jsonl"\npath = "/x"\nbatch = 0': "6:9: batch is between 1 and 20000",
     'kind = "jsonl"\npath = "/x"\nbatch = true': "batch is a whole number, not a boolean",
     'kind = "jsonl"\npath = "/x"\nminimum = "urgent"': "minimum is one of info, low",
-    'kind = "jsonl"\npath = "/x"\ntimeout = 60': "watchdog must be longer than timeout",
+    'kind = "jsonl"\npath = "/x"\ntimeout = 60': "watchdog must be more than twice timeout",
     'kind = "jsonl"\npath = "/x"\nonly = { colour = ["red"] }': "unknown key in only: 'colour'",
     'kind = "jsonl"\npath = "/x"\nonly = { control = [] }': "would match nothing",
     'kind = "webhook"\nurl = "ftp://x"': "is an http:// or https:// URL",
