@@ -353,6 +353,10 @@ def doctor(
     policy: Annotated[
         str, typer.Option(metavar="NAME|PATH", help="Instead of the one you are assigned.")
     ] = "",
+    monitor: Annotated[bool, typer.Option("--monitor", help="What the monitor can see and refuse here; root.")] = False,
+    btf: Annotated[
+        str, typer.Option(metavar="FILE", help="What the monitor would load on the kernel that has these types.")
+    ] = "",
     as_json: Annotated[bool, typer.Option("--json", help="JSON with stable keys, for programs.")] = False,
 ) -> int:
     """Tell each control's status on this host, found out by trying, and what to do about it.
@@ -360,8 +364,14 @@ def doctor(
     Exits with 0 when every control asked is enforced, or partial as documented; 1 when one is absent or is
     not what guard claims; 3 when it could not be tried.
     """
-    from guard.cli import doctor_table
+    from guard.cli import doctor_monitor, doctor_table
 
+    if (monitor or btf) and (path or policy or (monitor and btf)):
+        raise UsageError("doctor: --monitor, --btf and the controls are three questions", "ask one at a time")
+    if monitor or btf:
+        text, code = doctor_monitor.elsewhere(btf, as_json) if btf else doctor_monitor.here(as_json)
+        sys.stdout.write(text)
+        return code
     report = examine(path, policy, os.environ, context.obj)
     sys.stdout.write(doctor_table.as_json(report) if as_json else doctor_table.as_text(report))
     return report.exit_code

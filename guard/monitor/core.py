@@ -109,7 +109,7 @@ class CoreSource:
         self._loaded: list[Loaded] = []
         sections = {program.section for program in self._object.programs if not program.wants(btf)}
         for program in self._object.programs:
-            why = program.wants(btf) or objects.superseded(program.section, sections)
+            why = objects.superseded(program.section, sections) or program.wants(btf)
             self._object.want(program, not why)
             if why:
                 skipped[program.section] = why

@@ -22,6 +22,8 @@ BTF_FUNC = 12
 _LOG = 1 << 20
 _WARN = 0
 _STOP = -1
+_OWN_ERRORS = 4000
+"""Numbers above are libbpf's own (libbpf.h, enum libbpf_errno)."""
 
 _Sample = CFUNCTYPE(c_int, c_void_p, c_void_p, c_size_t)
 _Print = CFUNCTYPE(c_int, c_int, c_char_p, c_void_p)
@@ -129,6 +131,8 @@ class Library:
     def reason(self, code: int = 0) -> str:
         """Why the last call failed, one line: the errno and the verifier's last word, where it spoke."""
         number = abs(code) or ctypes.get_errno()
+        if number > _OWN_ERRORS:
+            return f"it is not of that format (libbpf {number})"
         word = errno.errorcode.get(number, str(number))
         lines = [line.strip() for said in self.said for line in said.splitlines()]
         telling = [line for line in lines if line and not line.startswith(("libbpf:", "--", "processed ", ";"))]

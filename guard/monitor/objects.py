@@ -66,3 +66,9 @@ def superseded(section: str, there: set[str]) -> str:
     """
     better = FALLBACKS.get(target(section), "")
     return f"{better} serves" if better and better in {target(other) for other in there} else ""
+
+
+def served(section: str, there: set[str]) -> str:
+    """The fallback that stands in for a program that a kernel lacks; "": none is there."""
+    stands_in = next((old for old, better in FALLBACKS.items() if better == target(section)), "")
+    return stands_in if stands_in in {target(other) for other in there} else ""
