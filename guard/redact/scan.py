@@ -309,7 +309,9 @@ def _spare_markers(data: bytes, spans: list[Span]) -> list[Span]:
             index < len(markers)
             and markers[index][0] <= span.end
             # A word that a marker cut short was judged with what stood there; only a whole key goes by itself.
-            and (not (span.named and span.incident) or (markers[index][0] < span.end and markers[index][1] > span.start))
+            and (
+                not (span.named and span.incident) or (markers[index][0] < span.end and markers[index][1] > span.start)
+            )
         )
         if not clash or span.kind == "unscanned":
             out.append(span)
@@ -463,6 +465,28 @@ def _decoding_rows(scanner: Scanner) -> tuple[list[tuple[Pattern, Handler]], Han
         text.vain["escaped"] = (low, high)
         return _named_or_hidden(text.data, scanner.through(shadow.escapes(text.data, low, high), depth))
 
+    def marked_hit(text: Text, end: int, depth: int) -> list[Span]:
+        """Read a stretch of a line in which `=` and `-` themselves were written as escapes."""
+        if depth >= DEPTH:
+            return []
+        last = text.vain.get("marked", (0, -1))
+        if end <= last[1] - 600:
+            return []
+        begin, stop = text.line(end)
+        low, high = max(begin, end - 160), min(stop, end + 4000)
+        text.vain["marked"] = (low, high)
+        return scanner.through(shadow.escapes(text.data, low, high), depth)
+
+    def audited_hit(text: Text, end: int, depth: int) -> list[Span]:
+        """Read what auditd wrote in hexadecimal since it holds a blank or a quote (auditd(8), `proctitle=`, `cmd=`)."""
+        if depth >= DEPTH:
+            return []
+        run = _HEX_RUN.match(text.data, end - 24, min(len(text.data), end + 65536))
+        if run is None:
+            return []
+        seen = shadow.hexadecimal(text.data, run.start(), run.end())
+        return scanner.through(seen, depth)
+
     def percent_hit(text: Text, end: int, depth: int) -> list[Span]:
         if depth >= DEPTH:
             return []
@@ -559,6 +583,9 @@ def _decoding_rows(scanner: Scanner) -> tuple[list[tuple[Pattern, Handler]], Han
             escaped_hit,
         )
     )
+    rows.append((Pattern(rb"[a-z\"' :?+]\\u00(?:2d|3d)", (b"\\u002d", b"\\u003d"), False, True), marked_hit))
+    audited = rb"(?:cmd|proctitle| a[0-9])=[0-9a-f]{24}"
+    rows.append((Pattern(audited, (b"cmd=", b"proctitle=", b" a"), False, True), audited_hit))
     forms = [
         rb"[0-9]{8}%3aAA",
         *sorted({form for prefix in _PREFIXES if prefix != b"-----BEGIN " for form in _percent_forms(prefix)}),

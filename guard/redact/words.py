@@ -103,12 +103,11 @@ def name_strength(name: bytes) -> int:
         return 0 if len(words) > 1 and words[-2] in _NOT_SECRET_KEYS else WEAK
     if last == b"pat":
         # A pattern in most programs; a personal access token where the name is a variable's or says so.
-        return (
-            TOKEN
-            if name.isupper()
-            or (len(words) > 1 and words[-2] in (b"github", b"gitlab", b"azure", b"access", b"gh", b"gl"))
-            else 0
-        )
+        if name.isupper() or (
+            len(words) > 1 and words[-2] in (b"github", b"gitlab", b"azure", b"access", b"gh", b"gl")
+        ):
+            return TOKEN
+        return WEAK if len(words) < 2 or words[-2] in _PATTERNS else KEY
     if last in _WEAK_WORDS:
         return WEAK
     if last in PROVIDERS or (
@@ -130,6 +129,11 @@ def name_strength(name: bytes) -> int:
         return TOKEN
     return 0
 
+
+_PATTERNS: Final = frozenset(
+    b"re regex search name path file line word sub glob url date time match test my the a input output new old ext".split()
+)
+"""Words before `pat` that make it a pattern."""
 
 PROVIDERS: Final = frozenset(
     b"cohere mistral cloudflare snowflake okta auth0 dropbox heroku datadog splunk elastic algolia adafruit asana bittrex coinbase "
@@ -173,7 +177,7 @@ _REFERENCE = Lazy(
 )
 _REFERENCE_ONLY = Lazy(
     rb"(?:\$\{?[A-Za-z_][A-Za-z0-9_]{0,80}\}?|\$\{\{.{0,200}\}\}|\$\(.{0,400}\)|`.{0,400}`|\$\{[A-Za-z_][^{}]{0,200}\}|"
-    rb"\$[0-9@*#?!]|%[A-Za-z_][A-Za-z0-9_]{0,60}%|%\([a-z_A-Z0-9]{1,60}\)s|%[sdrqv]|\{\{.{0,200}\}\}|\{%.{0,200}%\}|"
+    rb"(?:\$[0-9@*#?!])+|%[A-Za-z_][A-Za-z0-9_]{0,60}%|%\([a-z_A-Z0-9]{1,60}\)s|%[sdrqv]|\{\{.{0,200}\}\}|\{%.{0,200}%\}|"
     rb"\{[A-Za-z_0-9.\[\]!:'\"()]{0,100}\}|<[^<>]{1,80}>|\[[A-Za-z_ ./-]{1,60}\]|@[A-Za-z_]{1,40}@|#\{.{1,100}\}|"
     rb"AAAA[A-Z][23]Nza[A-Za-z0-9+/=]+|AAAAE2Vj[A-Za-z0-9+/=]+|\$env:[A-Za-z_]{1,60}|op://.{1,200}|(?:env|vault|file|ref|arn|ssm|secretsmanager)[:+].{1,300})\Z",
     re.DOTALL,

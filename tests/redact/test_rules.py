@@ -1,6 +1,7 @@
 # ruff: noqa: E501 - tables of lines and long literals read better unbroken
 """Every row of the tables catches its samples and leaves what it must leave."""
 
+import json
 import random
 
 import pytest
@@ -123,3 +124,44 @@ def test_a_putty_key_loses_its_private_lines_only(redact, remains, rng):
     out = redact(text.encode())
     assert remains(out, text.split("Private-Lines: 12\n")[1].split("\n")[3]) is None
     assert b"Comment: bob@host" in out
+
+
+CARRIERS_OF_A_COMMAND = {
+    "json": lambda line: json.dumps({"command": f"cd x\n{line}\nok"}).encode() + b"\n",
+    "json twice": lambda line: json.dumps({"m": json.dumps({"text": f"run:\n{line}"})}).encode() + b"\n",
+    "html-safe json": lambda line: json.dumps({"t": line}).replace("=", "\\u003d").replace("-", "\\u002d").encode(),
+    "strace": lambda line: b'9 write(1, "' + json.dumps(line)[1:-1].encode() + b'\\n", 90) = 90\n',
+    "colour": lambda line: f"\x1b[32m$\x1b[0m {line}\x1b[0m\r\n".encode(),
+    "audit": lambda line: f"type=USER_CMD msg=audit(1700000000.1:4): cmd={line.encode().hex().upper()} t=1\n".encode(),
+    "zsh": lambda line: f": 1700000000:0;{line}\n".encode(),
+    "diff": lambda line: f"+{line}\n".encode(),
+}
+
+
+@pytest.mark.parametrize("name", CARRIERS_OF_A_COMMAND)
+@pytest.mark.parametrize(
+    "template",
+    [
+        "export ACME_API_KEY=<b62:40>", "ACME_TOKEN='<hex:40>' make", "tool --acme-pat <b62:40>", "conn = connect(password='<pw>')", "echo '<pw>' | sudo -S ls",
+        "sudo -S ls <<< '<pw>'", "mysql -u root -p'<pw>' db", "curl -H 'X-Api-Key: <b62:32>' h", "gh secret set ACME_TOKEN --body \"<b62:40>\"", "curl -u 'bob:<pw>' h",
+        "setenv ACME_SECRET <b62:32>", "INSERT INTO t (api_token) VALUES ('<b62:40>')", "acmePat: '<b62:40>'", "aws_secret_access_key = /<b64:39>",
+    ],
+)  # fmt: skip
+def test_a_secret_in_a_command_is_gone_in_every_carrier(template, name, redact, remains):
+    for seed in range(3):
+        line, (value,) = samples.fill(template, random.Random(f"{template}{seed}"))
+        out = redact(CARRIERS_OF_A_COMMAND[name](line))
+        assert remains(out, value) is None, out
+        assert remains(out, value.encode().hex().upper(), 16) is None, out
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "PASS: binutils-all/common-1a", 'TOKEN: Final = rb"[A-Za-z0-9_+/=.~%]"', "{value:!0});P.Minipass=P.isWritable=P.isStream=void 0", "The option --passphrase= can be empty.",
+        "MultiHostUrl('https://foo.example:123,foo:bar@bar.example/path')", '("mongosh -p", "snmpget -p 161 host")', "$ENV{'PWD'}=\"$2$3\"", "| token | description |",
+        'BEGIN = "-----BEGIN OPENSSH PRIVATE KEY-----"\n\n@fixture\ndef place(account): ...',
+    ],
+)  # fmt: skip
+def test_programs_and_prose_about_secrets_stay(text, redact):
+    assert redact(text.encode() + b"\n") == text.encode() + b"\n"

@@ -41,14 +41,17 @@ def assign(text: Text, end: int) -> list[Span]:
     ):
         return []  # a marker's own kind is no name
     blank = len(head) < len(window) - 1
-    closed = head.rstrip(b")") if head[-2:] in (b'")', b"')") else head.rstrip(b"]")
+    closed = head.rstrip(b")") if head[-2:] in (b'")', b"')") else head.rstrip(b"]}" if b"{" in head[-72:] else b"]")
     bare = closed.rstrip(b"\"'`*")
     quoted_name = len(bare) != len(closed)
     bare = bare.rstrip(b"\\")
     found = NAME_REVERSED.match(bare[::-1])
     if found is None:
         return []
-    name = found.group()[::-1].lstrip(b"-.$")
+    name = found.group()[::-1]
+    if len(name) < len(bare) and bare[-len(name) - 1] == 0x5C and name[:1] in b"nrt":
+        name = name[1:]  # an escaped line's end before it
+    name = name.lstrip(b"-.$")
     strength = words.name_strength(name)
     if strength == 0 or (name == b"PASS" and separator == b":"):
         return []  # a test's verdict

@@ -95,7 +95,7 @@ COMMANDS: Final[tuple[Command, ...]] = (
     Command("password", rb"[a-z0-9_$#]{1,64}/", (b"sqlplus", b"expdp", b"impdp", b"rman", b"exp", b"imp", b"sqlldr"),
             _NEXT + rb"(?:-[A-Z]{1,3}" + _NEXT + rb"){0,2}\\{0,3}[\"']?[A-Za-z0-9_$#]{1,64}/(?=[^\s/@\"']{3,128}(?:@|\s|\Z))", WHOLE, ("sqlplus bob/<apw>@db",)),
     Command("token", rb"login", (b"wandb", b"vault", b"weave", b"modal", b"replicate", b"runpodctl", b"comet", b"neptune", b"clearml-init", b"kaggle"),
-            rb"[^\n|;]{0,60}?\blogin" + _SEP + rb"(?:\\{0,7}[\"']?--[a-z\-]{2,20}(?:=[^\s\"']{1,60})?" + _SEP + rb"){0,3}(?=\\{0,7}[\"']?[A-Za-z0-9_.\-]{16,})", WHOLE,
+            rb"[^\n|;]{0,60}?\blogin" + _SEP + rb"(?:\\{0,7}[\"']?--[a-z\-]{2,20}(?:=[^\s\"']{1,60})?" + _SEP + rb"){0,3}(?=\\{0,7}[\"']?[A-Za-z0-9_.+/=\-]{16,})", WHOLE,
             ("wandb login <hex:40>", "wandb login --relogin <hex:40>", "vault login hvs.<u64:24>"), ("wandb login", "vault login -method=ldap username=bob")),
     Command("token", rb"(?:-t|login|auth-token|--with-token)", (b"doctl", b"flyctl", b"fly", b"hcloud", b"linode-cli", b"huggingface-cli", b"hf", b"heroku", b"netlify", b"gh", b"glab", b"tea", b"cargo",
                       b"gem", b"npm", b"render", b"railway"),
@@ -106,6 +106,9 @@ COMMANDS: Final[tuple[Command, ...]] = (
             + rb"){0,3}[^\s\"']{0,120}(?i:token|secret|password|passwd|_key|apikey|api-key|_auth|openai|anthropic)[a-zA-Z_\-]{0,30}(?:" + _SEP + rb"|=)(?=[^\s-])", WHOLE,
             ("aws configure set aws_secret_access_key <b64:40>", "npm config set //registry.example/:_authToken <b62:36>", "git config --global gitlab.token <b62:20>"),
             (), rb"[^\n]{0,60}(?:config|secret|keys|env)[^\n]*"),
+    Command("secret", rb"--(?:value|secret-string|secret-data)", (b"aws", b"gcloud", b"az"), rb"[^\n|;]{0,200}?\b(?:put-parameter|create-secret|put-secret-value|secret[ \t]+set)\b" + _ANY
+            + _IN + rb"--(?:value|secret-string|secret-data)(?:" + _SEP + rb"|=)", WHOLE, ("aws ssm put-parameter --name x --value <b62:40> --type SecureString",),
+            ("aws ssm get-parameter --name x",)),
     Command("password", rb"http-basic\.", (b"poetry",), rb"[^\n|;]{0,60}?\bhttp-basic\.[A-Za-z0-9_\-]{1,60}" + _NEXT + rb"[^\s\"']{1,80}" + _SEP, WHOLE, ("poetry config http-basic.foo bob <pw>",)),
     Command("password", rb"(?:alias|config)", (b"mc",), rb"[^\n|;]{0,40}?\b(?:alias" + _NEXT + rb"set|config" + _NEXT + rb"host" + _NEXT + rb"add)" + _NEXT + rb"(?:[^\s\"']{1,200}" + _NEXT + rb"){2}[^\s\"']{1,200}" + _SEP, WHOLE,
             ("mc alias set m https://h.example AKEY <pw>",)),
@@ -234,7 +237,7 @@ _CONSUMERS = (
 )
 _CONSUMER = Lazy(rb"[ \t]{0,4}(?:sudo[ \t]+(?:-[nEH][ \t]+)?)?(?:" + _CONSUMERS + rb")")
 _ECHO = Lazy(
-    rb"\b(?:echo|printf|print)(?:[ \t]+-[neE]{1,3})?(?:[ \t]+(?:\\{0,3}[\"'])?%s(?:\\{1,4}n)?(?:\\{0,3}[\"'])?)?[ \t]+(?=\S)"
+    rb"(?:\b|(?<=\\n)|(?<=\\t))(?:echo|printf|print)(?:[ \t]+-[neE]{1,3})?(?:[ \t]+(?:\\{0,3}[\"'])?%s(?:\\{1,4}n)?(?:\\{0,3}[\"'])?)?[ \t]+(?=\S)"
 )
 
 
@@ -275,7 +278,7 @@ def here_string(text: Text, end: int) -> list[Span]:
     data = text.data
     begin = max(text.line(end)[0], end - 200)
     begin += max(data[begin : end - 3].rfind(mark) for mark in (b";", b"|", b"&", b"(", b'",', b"',")) + 1
-    if not re.search(rb"(?:^|[\s;|&\"'(+\-])" + _CONSUMERS, data[begin : end - 3]):
+    if not re.search(rb"(?:^|[\s;|&\"'(+\-\0]|\\[nt])" + _CONSUMERS, data[begin : end - 3]):
         return []
     pos = end
     limit = text.command_end(end)

@@ -26,6 +26,14 @@ DOTTED = Lazy(rb"[A-Za-z_][A-Za-z0-9_]*(?:(?:\.|->|::)[A-Za-z_][A-Za-z0-9_]*)+\Z
 IDENTIFIER = Lazy(rb"[A-Za-z_][A-Za-z_]*[0-9]{0,2}\Z")
 FORMATTED = Lazy(rb"%[-0-9.]*[sdrixucfgp]\b|%\([a-z_]+\)|\{[a-zA-Z0-9_.:!]*\}|\$\{|\$\(|\{\{|<[A-Za-z_ -]+>|[a-z]\(\)|A-Za|a-zA|a-z0|A-Z0|0-9[aA_]")
 
+def _is_path(value: bytes) -> bool:
+    """Say whether a value is a path or an address; one base64 text in sixty-four begins with a slash as well."""
+    if not _PATHLIKE.match(value):
+        return False
+    drawn = len(value) >= 20 and b"." not in value and words.jumble(value) >= 0.4 and words.digits_in(value) > 0
+    return not (drawn and value[:1] == b"/" and value != value.lower() and value != value.upper())
+
+
 STRONG_STYLES: Final = frozenset(("env", "cli", "url", "dsn", "sql", "line"))
 
 
@@ -58,7 +66,7 @@ def password_like(value: bytes, style: str, quoted: bool) -> bool:
         return not (
             style in ("env", "cli", "line")
             and len(value) > 3
-            and _PATHLIKE.match(value)
+            and _is_path(value)
             and value[:1] in b"/.~"
             and not quoted
         )
@@ -68,7 +76,9 @@ def password_like(value: bytes, style: str, quoted: bool) -> bool:
     if kinds >= 3 and len(value) >= 8 and words.jumble(value) >= 0.4 and value.isalnum():
         return True
     if not quoted:
-        if words.is_expression(value) or DOTTED.match(value) or _PATHLIKE.match(value):
+        if len(value) >= 8 and value.isalpha() and words.jumble(value) >= 0.45 and words.wordiness(value) < 0.35:
+            return True  # drawn letters: a variable's name changes case once a word
+        if words.is_expression(value) or DOTTED.match(value) or _is_path(value):
             return False
         if NUMBER.match(value):
             return value.isdigit() and len(value) >= 6 and style == "config"
@@ -84,12 +94,12 @@ def password_like(value: bytes, style: str, quoted: bool) -> bool:
             return False
         return len(value) >= 4 and not re.match(rb"[A-Za-z_]+[0-9]?\Z", value)
     if style == "call":
-        return len(value) >= 6 and kinds >= 3 and not _HOST.match(value) and not WORDLIKE.match(value) and not _PATHLIKE.match(value) \
+        return len(value) >= 6 and kinds >= 3 and not _HOST.match(value) and not WORDLIKE.match(value) and not _is_path(value) \
             and not FORMATTED.search(value) and not IDENTIFIER.match(value) and bool(DIGIT.search(value))  # fmt: skip
     if (
         FORMATTED.search(value)
         or DOTTED.match(value)
-        or (_PATHLIKE.match(value) and value[:1] in b"/.~abcdefghijklmnopqrstuvwxyz")
+        or (_is_path(value) and value[:1] in b"/.~abcdefghijklmnopqrstuvwxyz")
     ):
         return False
     if re.search(rb"(?i)passw|passphrase|secret_|token", value) and not DIGIT.search(value):
@@ -151,10 +161,10 @@ def token_like(value: bytes, strength: int, style: str, quoted: bool) -> bool:
             return False
         return (
             words.looks_random(value, 20 if style in ("code", "call", "config") else 16)
-            and not _PATHLIKE.match(value)
+            and not _is_path(value)
             and not DOTTED.match(value)
         )
-    if _PATHLIKE.match(value) or (DOTTED.match(value) and not words.looks_random(value.rpartition(b".")[2], 20)):
+    if _is_path(value) or (DOTTED.match(value) and not words.looks_random(value.rpartition(b".")[2], 20)):
         return False
     if random:
         return True
@@ -199,7 +209,7 @@ def strict(value: bytes, strength: int, style: str) -> bool:
         or words.counts_up(value)
         or words.is_spelt_out(value)
         or FORMATTED.search(value)
-        or _PATHLIKE.match(value)
+        or _is_path(value)
         or (_UUID.match(value) and strength == words.WEAK)
     ):
         return False

@@ -169,5 +169,5 @@ def pair(text: Text, end: int) -> list[Span]:
 
 
 _PAIR_NAME = Lazy(
-    rb"(?i)(?:name|key|id|field|header|parameter|property)\\{0,7}[\"']?[ \t]{0,4}[:=][ \t]{0,4}\\{0,7}[\"']?([A-Za-z][A-Za-z0-9_.\-]{1,80})(?=\\{0,7}[\"'\s,])"
+    rb"(?i)(?:name|key|id|field|header|parameter|property)\\{0,7}[\"']?[ \t]{0,4}[:=][ \t]{0,4}\\{0,7}[\"']?([A-Za-z][A-Za-z0-9_.\-]{1,80})(?=\\{0,7}[\"'\s,]|\\{1,7}[nt])"
 )

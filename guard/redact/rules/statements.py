@@ -57,7 +57,7 @@ def netrc(text: Text, end: int) -> list[Span]:
 
 
 _NETRC = Lazy(
-    rb"(?:machine[ \t]+\S+|(?:\A|\n|\\n)[ \t]*default)(?:\s|\\n|\\t)+(?:(?:login|user|account|port)[ \t]+\S+?(?:\s|\\n|\\t)+){0,3}(?:password|passwd)[ \t]+\Z"
+    rb"(?:machine[ \t]+\S+?|(?:\A|\n|\\n)[ \t]*default)(?:[\s+>|-]|\\{1,4}[nt])+(?:(?:login|user|account|port)[ \t]+\S+?(?:[\s+>|-]|\\{1,4}[nt])+){0,3}(?:password|passwd)[ \t]+\Z"
 )
 _PGPASS = Lazy(
     rb"(?:\\?[A-Za-z0-9_.*-]|\\:){1,80}:(?:\d{4,5}|\*):(?:[A-Za-z0-9_.\-*]){1,64}:(?:[A-Za-z0-9_.\-@*]){1,64}:"
@@ -159,29 +159,103 @@ def told(text: Text, end: int) -> list[Span]:
     if value is None:
         return []
     raw = text.data[value.start : value.end].rstrip(b".,;:!?)")
-    if len(raw) < 8 or not words.digits_in(raw) or classes(raw) < 3 or words.wordiness(raw) > 0.6 or b"://" in raw:
+    telling = words.looks_random(raw, 24) or (
+        len(raw) >= 8
+        and classes(raw) >= 2
+        and (words.jumble(raw) >= 0.4 or (classes(raw) >= 3 and (words.digits_in(raw) > 0 or words.jumble(raw) >= 0.3)))
+        and words.wordiness(raw) <= 0.6
+    )
+    if not telling or b"://" in raw:
         return []
     strength = words.TOKEN if words.looks_random(raw, 24) else words.PASSWORD
     return make(text, value.start, value.start + len(raw), strength, "config", value.quoted)
 
 
+_OPTION = Lazy(rb"--?[a-z][a-z\-]{0,24}[ \t=]{1,4}")
+_NAME_BEFORE = Lazy(rb"[ \t]{1,8}([A-Za-z0-9_.\-]{1,80})")
+
+
 def spaced(text: Text, end: int) -> list[Span]:
-    """Confirm a dotted setting and its value with blanks between (`spark.….secret.key X`)."""
+    """Confirm a name and its value with blanks between: `secret.key X`, `secret set NAME --body X`; `end` behind them."""
     data = text.data
-    value = values.read(data, end, text.line(end)[1], "line")
-    if value is None or value.quoted:
+    named = _NAME_BEFORE.match(data[max(0, end - 90) : end][::-1])
+    if named is None:
+        return []
+    name = named.group(1)[::-1]
+    strength = words.name_strength(name)
+    if strength < words.KEY or (name.isalpha() and name.islower()):
+        return []
+    limit = text.command_end(end)
+    option = _OPTION.match(data, end, min(end + 32, limit))
+    value = values.read(data, option.end() if option else end, limit, "shell")
+    if value is None or not value.closed:
         return []
     raw = data[value.start : value.end]
-    if len(raw) < 8 or not words.digits_in(raw) or classes(raw) < 3 or words.wordiness(raw) > 0.5:
+    dotted = (
+        b"." in name and len(raw) >= 8 and words.digits_in(raw) and classes(raw) >= 3 and words.wordiness(raw) <= 0.5
+    )
+    if not (dotted or words.looks_random(raw, 20)) or raw[:1] in b"-$":
         return []
     return make(
         text,
         value.start,
         value.end,
-        words.TOKEN if words.looks_random(raw, 24) else words.PASSWORD,
-        "config",
-        False,
+        words.TOKEN if words.looks_random(raw, 20) else words.PASSWORD,
+        "env",
+        value.quoted,
     )
+
+
+_CELL_NAME = Lazy(rb"\|[ \t]{0,24}[`*]{0,2}([A-Za-z0-9_.\-]{1,48})")
+_CELL = Lazy(rb"[ \t]{0,24}[`*]{0,2}([^\s|`*]{12,400})[`*]{0,2}[ \t]{0,24}(?:\||\\|\Z|\n)")
+
+
+def cell(text: Text, end: int) -> list[Span]:
+    """Confirm `| NAME | X |`, a table's row; `end` is behind the bar between them."""
+    data = text.data
+    named = _CELL_NAME.match(data[max(0, end - 80) : end][::-1])
+    found = _CELL.match(data, end, min(end + 480, text.line(end)[1] + 1))
+    if named is None or found is None or not words.name_strength(named.group(1)[::-1]):
+        return []
+    if not words.looks_random(found.group(1), 16):
+        return []
+    return make(text, found.start(1), found.end(1), words.TOKEN, "env", False)
+
+
+_COLUMNS = Lazy(
+    rb"(?i)insert[ \t]+(?:or[ \t]+[a-z]+[ \t]+)?into[ \t]+[^\s(]{1,80}[ \t]{0,4}\(([^()]{1,400})\)(?:[ \t\r\n]|\\n){0,8}\Z"
+)
+_FIELD = Lazy(rb"[ \t]{0,8}(?:(\\{0,7}')|[^,')(]{1,80})")
+
+
+def inserted(text: Text, end: int) -> list[Span]:
+    """Confirm SQL's `INSERT INTO t (…, password) VALUES (…, 'X')`; `end` is behind the opening parenthesis."""
+    data = text.data
+    at = data.rfind(b"(", 0, end)
+    columns = _COLUMNS.search(data[max(0, at - 600) : at].rstrip().removesuffix(b"VALUES").removesuffix(b"values"))
+    if columns is None:
+        return []
+    spans: list[Span] = []
+    limit = min(text.line(end)[1], end + 4096)
+    pos = at + 1
+    for name in columns.group(1).split(b",")[:64]:
+        field = _FIELD.match(data, pos, limit)
+        if field is None:
+            break
+        pos = field.end()
+        if field.group(1):
+            value = values.read_quoted(data, field.start(1), limit)
+            if value is None or not value.closed:
+                break
+            strength = words.name_strength(name.strip(b" \t`\"[]'\\"))
+            if strength:
+                spans += make(text, value.start, value.end, strength, "sql", True)
+            pos = value.end + len(field.group(1))
+        comma = data.find(b",", pos, min(pos + 16, limit))
+        if comma < 0:
+            break
+        pos = comma + 1
+    return spans
 
 
 def expect(text: Text, end: int) -> list[Span]:

@@ -30,12 +30,12 @@ class Context(NamedTuple):
 
 
 _WORD = (
-    rb"(?:passw|passphrase|passcode|pass|pwd|psw|secret|token|key|cred|auth|jwt|psk|_pat|pw|cookie|session|sess|signature|"
+    rb"(?:passw|passphrase|passcode|pass|pwd|psw|secret|token|key|cred|auth|jwt|psk|[_-]pat|(?-i:[a-z]Pat)|pw|cookie|session|sess|signature|"
     rb"cohere|mistral|cloudflare|snowflake|okta|auth0|dropbox|heroku|datadog|splunk|elastic|algolia|twitch|twitter|wandb|"
     rb"dsn|nonce|kennwort|senha|contrase|webhook|_tok|sas|sid|passe|wachtwoord)"
 )
 _KEYWORDS = (
-    b"pass", b"pwd", b"psw", b"secret", b"token", b"key", b"cred", b"auth", b"jwt", b"psk", b"_pat", b"pw", b"cookie", b"sess", b"signature", b"dsn",
+    b"pass", b"pwd", b"psw", b"secret", b"token", b"key", b"cred", b"auth", b"jwt", b"psk", b"pat", b"pw", b"cookie", b"sess", b"signature", b"dsn",
     b"nonce", b"kennwort", b"senha", b"contrase", b"webhook", b"_tok", b"sas", b"sid", b"wachtwoord",
     b"cohere", b"mistral", b"cloudflare", b"snowflake", b"okta", b"auth0", b"dropbox", b"heroku", b"datadog", b"splunk", b"elastic", b"algolia",
     b"twitch", b"twitter", b"wandb",
@@ -50,27 +50,27 @@ _TAIL = rb"[A-Za-z0-9_.\-\x80-\xff]{0,32}"
 _QUOTE = rb"\\{0,7}[\"'`]"
 
 CONTEXTS: Final[tuple[Context, ...]] = (
-    Context("assignment", _WORD + _TAIL + rb"(?:" + _QUOTE + rb"\)?|\*\*|&quot;)?\]?[ \t]{0,16}(?:[+:?|!~<>=-]?=>?|:)", _KEYWORDS, assignments.assign,
+    Context("assignment", _WORD + _TAIL + rb"(?:" + _QUOTE + rb"\)?|\*\*|&quot;)?[\]}]?[ \t]{0,16}(?:[+:?|!~<>=-]?=>?|:)", _KEYWORDS, assignments.assign,
             ("export GITHUB_TOKEN=<b62:40>", "AWS_SECRET_ACCESS_KEY=<b64:40> cmd", "DB_PASSWORD='<pw>'", "password: \"<pw>\"", "password = <apw>",
              "{\"client_secret\": \"<b62:32>\"}", "os.environ[\"API_KEY\"] = \"<b62:32>\"", "ENTREZ_KEY=<hex:36>", "Server=h;Uid=bob;Pwd=<apw>;",
              "db.connect(host=\"h\", password=\"<pw>\")", "api_key=\"<b62:24>\"", "secret_key: <b62:40>", "password=<apw>"),
             ("password = getpass.getpass()", "token = tokens[0]", "PASSWORD=$DB_PASSWORD", "api_key: YOUR_API_KEY", "password=None", "token: str",
              "API_KEY=${{ secrets.API_KEY }}", "PASSWORD=$(pass show db)", "password=os.environ['PW']", "PWD=/home/bob", "max_tokens=4096",
              "key=lambda x: x", "sort_key = 'created_at'", "password: changeme")),
-    Context("element", rb"<[a-z:._\-]{0,32}(?:passw|pass|pwd|secret|token|key|cred)[a-z0-9_.\-]{0,24}(?: [^<>\n]{0,80})?>", (b"pass", b"pwd", b"secret", b"token", b"key", b"cred"),
+    Context("element", rb"<[a-z:._\-]{0,32}(?:passw|pass|pwd|secret|token|key|cred|[a-z_\-]pat)[a-z0-9_.\-]{0,24}(?: [^<>\n]{0,80})?>", (b"pass", b"pwd", b"secret", b"token", b"key", b"cred", b"pat"),
             assignments.assign, ("<password><pw></password>",), ("<password></password>", "<token>your_token</token>")),
-    Context("option", rb"-[a-z0-9_.\-]{0,48}(?:passw|passphrase|pass|pwd|secret|token|key|cred|auth|jwt|psk)[a-z0-9_\-]{0,24}(?:[ \t]{1,4}|=|" + _QUOTE + rb"[ \t]{0,4},[ \t]{0,4}" + _QUOTE + rb")",
-            (b"pass", b"pwd", b"secret", b"token", b"key", b"cred", b"auth", b"jwt", b"psk"), options.flag,
+    Context("option", rb"-[a-z0-9_.\-]{0,48}(?:passw|passphrase|pass|pwd|secret|token|key|cred|auth|jwt|psk|pat)[a-z0-9_\-]{0,24}(?:[ \t]{1,4}|=|" + _QUOTE + rb"[ \t]{0,4},[ \t]{0,4}" + _QUOTE + rb")",
+            (b"pass", b"pwd", b"secret", b"token", b"key", b"cred", b"auth", b"jwt", b"psk", b"pat"), options.flag,
             ("tool --token <b62:36> x", "tool --token=<b62:36>", "tool --password <pw>", "tool --password=<pw>", "gpg --passphrase '<pw>' f",
              "[\"tool\", \"--password\", \"<pw>\"]", "keytool -storepass <apw>", "tool --api-key=<b62:32>"),
             ("tool --token-file /etc/t", "tool --password-stdin", "tool --token $TOKEN", "tool --key-size 2048")),
-    Context("setting", rb"(?:setenv|set(?:[ \t]+-[a-z]{1,4}|[ \t]+--[a-z]+){1,4}|env|define|arg)[ \t]+[a-z0-9_.\-$:\"'\\]{0,48}(?:pass|pwd|secret|token|key|cred|auth|jwt|_pat)",
-            (b"setenv", b"set", b"env", b"define", b"arg"), options.setter,
+    Context("setting", rb"(?:setenv|setx|setq|set-environment|env:set|secret set|set(?:[ \t]+-[a-z]{1,4}|[ \t]+--[a-z]+){1,4}|env|define|arg)[ \t]+[a-z0-9_.\-$:\"'\\]{0,48}(?:pass|pwd|secret|token|key|cred|auth|jwt|_pat)",
+            (b"set", b"env", b"define", b"arg"), options.setter,
             ("setenv API_TOKEN <b62:32>", "set -gx API_TOKEN <b62:32>", "ENV DB_PASSWORD <apw>", "#define API_KEY \"<b62:32>\""), ("set -gx PATH /usr/bin",)),
     Context("argument", rb"(?:passw|passphrase|pass|pwd|secret|token|key|cred|auth|jwt|_pat)[a-z0-9_.\-]{0,32}" + _QUOTE + rb"[ \t]{0,4},[ \t]{0,4}" + _QUOTE,
             (b"pass", b"pwd", b"secret", b"token", b"key", b"cred", b"auth", b"jwt", b"_pat"), options.called,
             ("os.getenv('API_KEY', '<b62:32>')", "setenv(\"DB_PASSWORD\", \"<pw>\")"), ("('username', 'password', 'email')",)),
-    Context("pair", rb"(?:passw|passphrase|pass|pwd|secret|token|key|cred|auth|jwt|_pat|cookie)[a-z0-9_.\-]{0,32}(?:" + _QUOTE + rb")?[ \t]{0,4},?(?:[ \t\r\n\\]|\\n){0,40}(?:" + _QUOTE + rb")?val(?:ue)?(?:"
+    Context("pair", rb"(?:passw|passphrase|pass|pwd|secret|token|key|cred|auth|jwt|[a-z_\-]pat|cookie)[a-z0-9_.\-]{0,32}(?:" + _QUOTE + rb")?[ \t]{0,4},?(?:[ \t\r\n\\+>|-]|\\n){0,40}(?:" + _QUOTE + rb")?val(?:ue)?(?:"
             + _QUOTE + rb")?[ \t]{0,4}[:=]", (b"val",), options.pair,
             ("{\"name\": \"DB_PASSWORD\", \"value\": \"<pw>\"}", "{\"key\": \"Authorization\", \"value\": \"Bearer <b62:40>\"}", "<add key=\"Password\" value=\"<pw>\"/>"),
             ("{\"name\": \"DB_PASSWORD\", \"value\": \"$X\"}",)),
@@ -79,7 +79,7 @@ CONTEXTS: Final[tuple[Context, ...]] = (
              "[\"Authorization\", \"Bearer <b62:40>\"]"),
             ("Authorization: Bearer $TOKEN", "Authorization: Bearer <token>", "the Authorization: header")),
     Context("bearer", rb"bearer(?:[ \t+]|%20)", (b"bearer",), headers.bearer, ("send Bearer <b62:40>",), ("bearer of news", "Bearer token")),
-    Context("cookie", rb"\bcookie(?=[\"':\\ ])".replace(rb"(?=[\"':\\ ])", b""), (b"cookie",), headers.cookie, ("Cookie: a=b; sessionid=<b62:32>",), ("Cookie: theme=dark",)),
+    Context("cookie", rb"cookie", (b"cookie",), headers.cookie, ("Cookie: a=b; sessionid=<b62:32>",), ("Cookie: theme=dark",)),
     Context("userinfo", rb":\\?/\\?/[^\s/:@\"'<>`\\?#]{0,128}:[^\s\"'<>`?#]{1,255}@", (b"//", b"\\/"), addresses.userinfo,
             ("https://bob:<upw>@h.example/x", "redis://:<upw>@h:6379/0", "postgres://bob:<upw>@h/db", "mongodb+srv://bob:<upw>@c.example/db", "amqp://bob:pw1@h"),
             ("http://localhost:8080/@scope/pkg", "https://bob:$PASS@h", "https://user:password@host", "ssh://git@h:22/x")),
@@ -93,10 +93,10 @@ CONTEXTS: Final[tuple[Context, ...]] = (
     Context("sql-password", rb"password(?:[ \t]{1,8}|[ \t]{0,4}\([ \t]{0,4}|[ \t]{1,4}for[ \t][^=\n]{1,80}=[ \t]{0,4}(?:password\()?)" + _QUOTE, (b"password",), statements.statement,
             ("CREATE ROLE bob WITH LOGIN ENCRYPTED PASSWORD '<pw>';", "SET PASSWORD FOR 'bob'@'h' = PASSWORD('<pw>');"), ("password 'secret'", 'things identified by "names" of theirs')),
     Context("pragma", rb"pragma[ \t]+(?:re|hex)?key[ \t]*=[ \t]*" + _QUOTE, (b"pragma",), statements.statement, ("PRAGMA key = '<apw>';",), ("PRAGMA table_info('x')",)),
-    Context("netrc", rb"(?:login|user|account|machine|default)(?:[ \t\r\n]|\\[nt])+[^ \t\r\n]*(?:[ \t\r\n]|\\[nt])+(?:password|passwd)[ \t]+", (b"passw",), statements.netrc, ("machine h.example login bob password <apw>",), ("Failed password for root",)),
+    Context("netrc", rb"(?:login|user|account|machine|default)(?:[ \t\r\n+>|-]|\\[nt])+[^ \t\r\n]*(?:[ \t\r\n+>|-]|\\[nt])+(?:password|passwd)[ \t]+", (b"passw",), statements.netrc, ("machine h.example login bob password <apw>",), ("Failed password for root",)),
     Context("pgpass", rb":(?:[0-9]{4,5}|\*):[a-z0-9_.\-*]{1,64}:[a-z0-9_.\-@*]{1,64}:[^\s:]", (b":",), statements.pgpass, ("h.example:5432:db:bob:<apw>", "*:*:*:bob:<apw>"), ("a.py:1234:x:y:z",)),
     Context("docker-auth", rb"auth" + _QUOTE + rb"[ \t]{0,4}:|_auth[ \t]{0,4}=", (b"auth",), statements.docker_auth, ("{\"auth\": \"<userpass>\"}", "_auth=<userpass>")),
-    Context("pipe", rb"\|[ \t]{0,4}(?:/[a-z/]{1,20}/)?(?:sudo|kinit|passwd|chpasswd|smbpasswd|gpg|cryptsetup|su |docker|podman|helm|crane|oras|skopeo|buildah|nerdctl|apptainer|singularity|gh |glab|wandb|"
+    Context("pipe", rb"\|[ \t]{0,4}(?:/[a-z/]{1,20}/)?(?:sudo|kinit|[a-z]{0,8}passwd|gpg|cryptsetup|su |docker|podman|helm|crane|oras|skopeo|buildah|nerdctl|apptainer|singularity|gh |glab|wandb|"
             rb"huggingface|hf |vault|az |oc |cf |npm|snyk|ssh-add|saslpass|pdbedit|openssl|sshpass|secret-tool|pass |keyctl|systemd|nmcli|htpasswd|mkpasswd|ldap|ansible-vault|tee )", (b"|",),
             lambda text, end: commands.piped(text, text.data.rfind(b"|", 0, end) + 1),
             ("echo <pw> | sudo -S ls", "echo '<pw>' | kinit bob", "printf '%s' \"<pw>\" | docker login -u bob --password-stdin", "echo bob:<apw> | chpasswd", "echo <pw>|sudo -S id"),
@@ -104,8 +104,15 @@ CONTEXTS: Final[tuple[Context, ...]] = (
     Context("here-string", rb"<<<", (b"<<<",), commands.here_string, ("kinit bob <<< '<pw>'", "sudo -S ls <<< <apw>"), ("cat <<< hello",)),
     Context("told", rb"(?:password|passwd|passphrase|pwd|token|secret|api[ _-]?key)[ \t]{1,4}(?:is|was|is now)[ \t]{1,4}:?[ \t]{0,4}", (b" is", b" was", b"\tis"), statements.told,
             ("my password is <apw>", "the token is <b62:40>"), ("the password is required", "token is expired", "password is stored in PBKDF2-form", "secret is os.environ['X1']")),
-    Context("spaced", rb"[a-z0-9_]\.[a-z0-9_.\-]{0,60}(?:password|passwd|secret|token|secret[._-]?key|access[._-]?key|account[._-]?key[a-z0-9_.\-]{0,60})[ \t]{1,8}",
-            (b"password", b"passwd", b"secret", b"token", b"key"), statements.spaced, ("spark.hadoop.fs.s3a.secret.key <b62:40>", "spark.ssl.keyPassword <pw>"), ("the config.token value", "see auth.password for more")),
+    Context("spaced", rb"[a-z0-9_.\-](?:password|passwd|secret|token|api[._-]?key|secret[._-]?key|access[._-]?key|account[._-]?key[a-z0-9_.\-]{0,60}|(?-i:[a-z]Pat|_PAT|[_-]pat))[ \t]{1,8}",
+            (b"password", b"passwd", b"secret", b"token", b"key", b"pat"), statements.spaced,
+            ("spark.hadoop.fs.s3a.secret.key <b62:40>", "spark.ssl.keyPassword <pw>", "gh secret set ACME_TOKEN --body \"<b62:40>\"", "gh secret set ACME_TOKEN -b <hex:40>",
+             "rclone config create r s3 secret_access_key <b64:40>", "dvc remote modify r acme_token <b62:32>", "conda config --set acme_pat <b62:32>", "(setq acme-token \"<b62:32>\")"),
+            ("the config.token value", "see auth.password for more", "the_token 1234", "next_token is_not_a_secret_value_at_all")),
+    Context("cell", rb"\|[ \t`*]{0,4}[a-z0-9_.\- ]{0,32}(?:password|passwd|secret|token|key|_pat)[`*]{0,2}[ \t]{0,24}\|", (b"|",), statements.cell,
+            ("| ACME_SECRET | <hex:64> |", "| `api_key` | `<b62:32>` |"), ("| token | description |", "| key | 1234 |")),
+    Context("inserted", rb"values[ \t\r\n]{0,4}\([ \t]{0,4}", (b"values",), statements.inserted,
+            ("INSERT INTO t (api_token) VALUES ('<b62:40>')", "insert into users (id, name, password) values (1, 'bob', '<pw>');"), ("INSERT INTO t (name) VALUES ('x')",)),
     Context("expect", rb"send(?:[ \t]+--)?[ \t]+\\{0,7}\"", (b"send",), statements.expect, ("expect \"*assword:\"; send \"<apw>\\r\"",), ("expect \"login:\"; send \"bob\\r\"",)),
     Context("prefixed", _USES + rb"[_\-][a-z0-9]{24}|[a-z]{3}-[a-z0-9]{24}|(?-i:_(?:[a-z]{1,6}[A-Z0-9]|[A-Z0-9]{1,5}[a-z])[A-Za-z0-9]{18})", (b"_", b"-"), statements.prefixed,
             ("see acme_<b62:40> here", "see acme_live_<b62:32> here", "x zzq_pat_<b62:40>", "see llx-<b62:48>"),
