@@ -372,12 +372,15 @@ class Service:
 
     def _exposures(self, lines: Sequence[bytes], uid: int, file: str) -> list[bytes]:
         """What `guard redact --record` left, as events; the same row is the same event again."""
-        producer = Producer(f"redact:{uid}", "user", clock=self._clock)
+        producer = Producer(f"redact:{uid}", "user" if uid else "service", clock=self._clock)
         made = []
         for line in lines:
             try:
                 row = orjson.loads(line)
-                event = exposure(producer, row, tree=Tree(uid=uid))
+                # Root looks through everybody's files: whose the file is, is whose exposure it is.
+                whose = row.get("uid", uid) if uid == 0 else uid
+                whose = whose if isinstance(whose, int) and 0 <= whose < 1 << 32 else uid
+                event = exposure(producer, row, tree=Tree(uid=whose, user=self._names.user(whose)))
             except (orjson.JSONDecodeError, AttributeError, GuardError):
                 made.append(line)  # refused and counted as any line that is no event
                 continue

@@ -5,6 +5,7 @@ Kept free of the command-line framework, so that the cold path (`python -m guard
 
 from __future__ import annotations
 
+import functools
 import os
 import stat
 import sys
@@ -188,6 +189,7 @@ def run(options: Options) -> int:
 def _filter(options: Options, scanner: Scanner, marks: Marks, report: Report | None, stack: ExitStack) -> None:
     from guard.redact import packing
     from guard.redact.files import Output, opened
+    from guard.redact.owner import as_owner, other_owner
     from guard.redact.stream import Redactor
 
     write: Callable[[bytes], object]
@@ -197,11 +199,20 @@ def _filter(options: Options, scanner: Scanner, marks: Marks, report: Report | N
         write = stack.enter_context(Output(options.output)).write
     else:
         write = _stdout_write
-    for path in options.files or ("-",):
-        observe = report.observer(path) if report is not None else None
+    def look(path: str, told: Report | None) -> int:
+        observe = told.observer(path) if told is not None else None
         redactor = Redactor(scanner, marks.mark, options.format, observe)
         with opened(path) as source:
             packing.pump(chunks(source, None if path == "-" else path), redactor, write)
+        return 0
+
+    for path in options.files or ("-",):
+        owner = other_owner(path) if options.check else None
+        if owner is None:
+            look(path, report)
+        else:
+            marks.prepare()
+            as_owner(*owner, functools.partial(look, path), report)
 
 
 def _stdout_write(data: bytes) -> None:

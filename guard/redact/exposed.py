@@ -47,7 +47,7 @@ class Surroundings:
         self._upstream: dict[str, bytes] = {}
 
     def about(self, path: str, sighting: Sighting, identity: str) -> dict[str, object]:
-        """Return `audience`, `context` and, where it can be told, `happened` (RFC 3339 or seconds since 1970).
+        """Return `audience`, `context`, the owner's `uid`, and if it can be told `happened` (RFC 3339 or seconds).
 
         Args:
             path: the file, absolute; anything else (a stream) has no audience that could be found.
@@ -61,6 +61,8 @@ class Surroundings:
         happened = self._happened(path, sighting)
         if happened:
             row["happened"] = happened
+        with suppress(OSError):
+            row["uid"] = os.stat(path).st_uid if path.startswith("/") else os.geteuid()
         return row
 
     def _context(self, path: str, sighting: Sighting, identity: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import stat
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -50,3 +51,20 @@ def as_owner(uid: int, gid: int, work: Callable[[Report | None], int], report: R
     if report is not None:
         report.take(rows)
     return int(count)
+
+
+def other_owner(path: str) -> tuple[int, int] | None:
+    """Return (uid, gid) of the user whose regular file root is asked to look through; None where root reads it itself.
+
+    Raises:
+        GuardError: a file of a user's that is none to read: a pipe would wait for ever.
+    """
+    if path == "-" or os.geteuid() != 0:
+        return None
+    info = os.stat(path)
+    if info.st_uid == 0 and os.lstat(path).st_uid == 0:
+        return None
+    if not stat.S_ISREG(info.st_mode):
+        raise GuardError(f"{path} is a user's, and no regular file", "name regular files")
+    owner = info if info.st_uid else os.lstat(path)  # a user's link is followed with the user's rights
+    return owner.st_uid, owner.st_gid

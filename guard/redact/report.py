@@ -56,7 +56,9 @@ class Report:
 
     def collector(self) -> Report:
         """Return a report that only collects, for a child with fewer rights."""
-        return Report("", False, self._baseline, self._marks)
+        inner = Report("", False, self._baseline, self._marks)
+        inner._more = self._more
+        return inner
 
     def take(self, rows: list[dict[str, object]]) -> None:
         """Take over what a collector gathered."""

@@ -178,3 +178,50 @@ def test_a_peer_that_says_nothing_holds_up_nobody(office: Office, account: Accou
             assert b"no request" in garbage.recv(4096)
     finally:
         stop(service)
+
+
+def test_old_histories_of_many_recorded_by_root_are_a_backlog_of_their_owners(office: Office, accounts: object) -> None:
+    """Read as the owner, told of the owner, no alert, one summary; a key used afterwards leaves the backlog."""
+    people: list[Account] = [accounts.new() for _ in range(3)]  # type: ignore[attr-defined]
+    template = next(f for f in FORMATS if f.kind == "github-token").samples[0]
+    keys = [samples.fill(template, random.Random(100 + n))[0] for n in range(3)]
+    files = [
+        str(one.write(one.home / ".bash_history", f"#1700000000\nexport T={key}\nls\n", 0o600))
+        for one, key in zip(people, keys, strict=True)
+    ]
+    office.guard("key", "init")
+    (office.config / "events.toml").write_text("schema = 1\n[alerts]\nwindow_s = 600\n")
+    events = start(office, "events", "events.sock")
+    try:
+        done = office.run("redact", "--check", "--record", "--baseline", *files)
+        assert done.returncode == 1, done.stderr
+        end = time.monotonic() + 60
+        while "github-token" not in (listed := office.run("incidents", "list", "--backlog").stdout) or listed.count("\n") < 4:
+            assert time.monotonic() < end, listed
+            time.sleep(0.2)
+        sent = office.run("events", "--json", "--sent", "--control", "exposure", "--severity", "low").stdout
+        assert sent == ""
+    finally:
+        stop(events)
+    assert sorted(line.split()[3] for line in listed.splitlines()[1:]) == sorted(one.name[:9] for one in people) or all(
+        one.name in listed for one in people
+    )
+    whole = [json.loads(line) for line in office.guard("incidents", "list", "--backlog", "--json").splitlines()]
+    assert sorted(one["users"][0] for one in whole) == sorted(one.name for one in people)
+    assert all(e["happened"] == 1700000000 and e["audience"] == "owner" for one in whole for e in one["exposures"])
+    assert office.guard("incidents", "list", "--overdue") == ""
+
+
+def test_a_users_link_is_followed_with_the_users_rights(office: Office, account: Account) -> None:
+    secret = office.state / "roots.env"
+    secret.write_text("T=" + samples.fill(next(f for f in FORMATS if f.kind == "github-token").samples[0], random.Random(1))[0])
+    secret.chmod(0o600)
+    link = account.directory("l") / ".bash_history"
+    assert account.command(["ln", "-s", str(secret), str(link)]).returncode == 0
+    refused = office.run("redact", "--check", str(link))
+    assert refused.returncode == 3
+    assert "Permission denied" in refused.stderr
+    assert office.run("redact", "--check", str(secret)).returncode == 1
+    pipe = account.directory("p") / "x"
+    assert account.command(["mkfifo", str(pipe)]).returncode == 0
+    assert "no regular file" in office.run("redact", "--check", str(pipe)).stderr
