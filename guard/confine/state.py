@@ -98,7 +98,7 @@ def new_id() -> str:
     return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
 
 
-PLAN_MAGIC = b"guard-plan 3\n"
+PLAN_MAGIC = b"guard-plan 4\n"
 TYPE_CHECKING = False  # `typing` costs more than all the rest here
 if TYPE_CHECKING:
     from typing import Any

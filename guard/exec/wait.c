@@ -34,6 +34,16 @@ static void let_go(int standard)
 	close(null);
 }
 
+/* In the mask's user namespace S may read who made himself undumpable (supervise.py, `serve`): over its own exec too. */
+static void keep_ptrace(void)
+{
+	struct __user_cap_header_struct header = {_LINUX_CAPABILITY_VERSION_3, 0};
+	const unsigned bit = 1u << CAP_SYS_PTRACE;
+	struct __user_cap_data_struct sets[2] = {{bit, bit, bit}, {0, 0, 0}};
+	if (geteuid() != 0 && !syscall(SYS_capset, &header, sets)) /* else there was none to keep */
+		prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_RAISE, CAP_SYS_PTRACE, 0, 0);
+}
+
 static _Noreturn void keep(const struct step *supervisor, int (*confine)(void), int waiter)
 {
 	int channel[2], at = 0, errors = dup(2);
@@ -69,6 +79,7 @@ static _Noreturn void keep(const struct step *supervisor, int (*confine)(void), 
 	argv[at++] = session.tmp;
 	argv[at++] = (char *)session.exe;
 	let_go(2);
+	keep_ptrace();
 	if (chdir("/") == 0) /* or no file system that the command left could be unmounted */
 		execve(argv[0], argv, nothing);
 	dprintf(2, "guard: not started: the supervisor: %s: %s\n", argv[0], strerror(errno));

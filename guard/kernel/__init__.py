@@ -40,6 +40,7 @@ _COMMON = {
 }
 NUMBERS: "dict[str, int]" = {**_COMMON, **_NUMBERS.get(MACHINE, {})}
 
+CAP_SYS_PTRACE = 19
 PR_SET_DUMPABLE = 4
 PR_CAPBSET_DROP = 24
 PR_SET_SECUREBITS = 28
@@ -225,6 +226,12 @@ def drop_capabilities(keep: int = 0) -> None:
     none = bytes(4)
     # effective, permitted, inheritable: the low words, then the high words. Nothing is inheritable.
     syscall("capset", header, low + low + none + high + high + none)
+
+
+def permitted() -> int:
+    """The capabilities that this process has or may have, as a bit set."""
+    with open("/proc/self/status", "rb") as status:
+        return int(status.read().partition(b"\nCapPrm:")[2].split(None, 1)[0], 16)
 
 
 def open_beneath(path: str) -> int:

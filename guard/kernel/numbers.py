@@ -3,7 +3,7 @@
 # <asm/unistd.h>; what is above 424 is the same everywhere.
 _NUMBERS: "dict[str, dict[str, int]]" = {
     "x86_64": {
-        "socket": 41,
+        "socket": 41, "clone": 56,
         "sendto": 44, "connect": 42, "sendmsg": 46, "bind": 49, "listen": 50, "execve": 59, "chmod": 90, "fchmod": 91,
         "chown": 92, "fchown": 93, "lchown": 94, "umask": 95, "utime": 132, "setxattr": 188, "lsetxattr": 189,
         "fsetxattr": 190, "removexattr": 197, "lremovexattr": 198, "fremovexattr": 199, "utimes": 235, "fchownat": 260,
@@ -15,7 +15,7 @@ _NUMBERS: "dict[str, dict[str, int]]" = {
         "setxattr": 5, "lsetxattr": 6, "fsetxattr": 7, "removexattr": 14, "lremovexattr": 15, "fremovexattr": 16,
         "ioprio_set": 30, "fchmod": 52, "fchmodat": 53, "fchownat": 54, "fchown": 55, "utimensat": 88,
         "sched_setparam": 118, "sched_setscheduler": 119, "sched_setaffinity": 122, "setpriority": 140, "umask": 166,
-        "socket": 198,
+        "socket": 198, "clone": 220,
         "bind": 200, "listen": 201, "connect": 203, "sendto": 206, "sendmsg": 211, "execve": 221, "sendmmsg": 269,
         "sched_setattr": 274, "execveat": 281,
     },

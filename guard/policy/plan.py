@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     Plan = dict[str, object]
 
-MAGIC = b"guard-plan 3\n"
+MAGIC = b"guard-plan 4\n"
 """The number goes up with every key that the launcher needs: an older plan is then no plan, and made anew."""
 MOST = 16 << 20
 """Bytes that a plan may have; the largest seen has 20,000."""
@@ -211,6 +211,7 @@ def _supervisor(effective: Effective, modes: dict[str, str]) -> dict[str, object
     return {
         "modes": dict(modes),
         "unix_allow": list(effective.words("unix.allow")),
+        "clone_unseen": effective.word("kernel.userns") == "allow",  # clone3 then passes, its flags behind a pointer
         "unix_abstract": effective.word("unix.abstract"),
         "bind": effective.word("network.bind"),
         "bind_allow": [

@@ -39,6 +39,16 @@ def free_port() -> int:
         return port
 
 
+def _is_free(host: str, port: int) -> bool:
+    with socket.socket() as held:
+        held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            held.bind((host, port))
+        except OSError:
+            return False
+    return True
+
+
 def new_key(account: Account, path: Path) -> Path:
     """Make a key pair without a passphrase."""
     made = account.command(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(path)])
@@ -46,16 +56,21 @@ def new_key(account: Account, path: Path) -> Path:
     return path
 
 
-def client_config(account: Account, path: Path, port: int, key: Path | None) -> Path:
+def client_config(
+    account: Account, path: Path, port: int, key: Path | None, host: str = "127.0.0.1"
+) -> Path:
     """Write an ssh client's settings for the host `here`; without a key an agent must have it."""
-    lines = ["Host here", " HostName 127.0.0.1", f" Port {port}", " StrictHostKeyChecking no",
+    lines = ["Host here", f" HostName {host}", f" Port {port}", " StrictHostKeyChecking no",
              " UserKnownHostsFile /dev/null", " LogLevel ERROR", " BatchMode yes"]  # fmt: skip
     lines += [f" IdentityFile {key}", " IdentitiesOnly yes"] if key else []
     return account.write(path, "\n".join(lines) + "\n", 0o600)
 
 
 @contextmanager
-def sshd(account: Account, keys: Path, more: str = "", as_root: bool = False) -> Iterator[Sshd]:
+def sshd(
+    account: Account, keys: Path, more: str = "", as_root: bool = False, host: str = "127.0.0.1",
+    ports: tuple[int, ...] = (),
+) -> Iterator[Sshd]:  # fmt: skip
     """Run one; skips the test where there is none.
 
     Args:
@@ -63,6 +78,7 @@ def sshd(account: Account, keys: Path, more: str = "", as_root: bool = False) ->
         keys: a directory for the client's key and settings.
         more: further lines of the server's settings.
         as_root: run it as root, as a node does: an ordinary user's can give no terminal.
+        host: where it listens. ports: which may be taken; none: any that is free.
     """
     if not SSHD:
         pytest.skip("not installed: sshd")
@@ -71,12 +87,14 @@ def sshd(account: Account, keys: Path, more: str = "", as_root: bool = False) ->
     if as_root:  # without PAM sshd refuses an account that is locked, as new ones are
         subprocess.run(["usermod", "-p", "*", account.name], check=True)
         more += f"AllowUsers {account.name}\n"
-    host, key = new_key(account, place / "host"), new_key(account, keys / "key")
+    own, key = new_key(account, place / "host"), new_key(account, keys / "key")
     shutil.copy(key.with_suffix(".pub"), place / "authorized")
-    port = free_port()
+    port = next((port for port in ports if _is_free(host, port)), 0) if ports else free_port()
+    if not port:
+        pytest.skip(f"taken on {host}: {ports}")
     settings = account.write(
         place / "config",
-        f"ListenAddress 127.0.0.1\nPort {port}\nHostKey {host}\nPidFile none\nUsePAM no\nStrictModes no\n"
+        f"ListenAddress {host}\nPort {port}\nHostKey {own}\nPidFile none\nUsePAM no\nStrictModes no\n"
         f"AuthorizedKeysFile {place}/authorized\nPasswordAuthentication no\n{more}",
     )
     log = open(place / "log", "wb")  # noqa: SIM115 - closed below
@@ -85,8 +103,8 @@ def sshd(account: Account, keys: Path, more: str = "", as_root: bool = False) ->
         env=account.environment(), **({} if as_root else account.identity()),
     )  # fmt: skip
     try:
-        wait_for_port(port, server, place / "log")
-        yield Sshd(port, key, client_config(account, keys / "ssh_config", port, key))
+        wait_for_port(port, server, place / "log", host)
+        yield Sshd(port, key, client_config(account, keys / "ssh_config", port, key, host))
     finally:
         server.terminate()
         server.wait()
@@ -94,11 +112,11 @@ def sshd(account: Account, keys: Path, more: str = "", as_root: bool = False) ->
         shutil.rmtree(place, ignore_errors=True)
 
 
-def wait_for_port(port: int, server: subprocess.Popen[bytes], log: Path) -> None:
-    """Return once somebody listens on a loopback port; fails where the server ended before."""
+def wait_for_port(port: int, server: subprocess.Popen[bytes], log: Path, host: str = "127.0.0.1") -> None:
+    """Return once somebody listens on a port; fails where the server ended before."""
     for _ in range(400):
         with socket.socket() as new:
-            if new.connect_ex(("127.0.0.1", port)) == 0:
+            if new.connect_ex((host, port)) == 0:
                 return
         assert server.poll() is None, log.read_text(errors="replace")
         time.sleep(0.025)

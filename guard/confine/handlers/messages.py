@@ -1,11 +1,14 @@
 """sendmsg and sendmmsg: messages whose address, data and descriptors all stand behind pointers.
 
-Everything of a message is copied first: the header, the address, the data, the descriptors it carries. The address
-is judged as that of a sendto, and the message sent from here, on a copy of the caller's socket. So neither a thread
-that rewrites the header nor one that swaps the descriptor changes what was judged; that is also why no message is
-let go as it stands, not even one without an address: where it ends is a descriptor's business.
+On a stream the address means nothing, and where it ends is a descriptor's business: the message is let go, if nobody
+else can put another descriptor in this one's place meanwhile. That is so for a process of one thread, unless some
+process of the tree has been made with a table of descriptors that it shares (clone with CLONE_FILES, without
+CLONE_THREAD), which is asked about as well.
 
-Credentials that a program attaches get this process's id, as SO_PEERCRED of a connection made here has it.
+Of any other message everything is copied first: the header, the address, the data, the descriptors it carries. The
+address is judged as that of a sendto, and the message sent from here, on a copy of the caller's socket. So neither a
+thread that rewrites the header nor one that swaps the descriptor changes what was judged. Credentials that come with
+it are then this process's, as SO_PEERCRED of a connection made here has them.
 """
 
 import _ctypes
@@ -14,7 +17,7 @@ import posix as os
 import select
 import struct
 
-from guard.confine.handlers.base import PENDING
+from guard.confine.handlers.base import CONTINUE, PENDING
 from guard.confine.handlers.taken import INET, Taken, sockaddr
 from guard.confine.handlers.waiting import EAGAIN
 from guard.kernel import syscall
@@ -42,6 +45,7 @@ _SCM_RIGHTS, _SCM_CREDENTIALS = 1, 2
 _MSG_DONTWAIT, _MSG_NOSIGNAL, _MSG_ZEROCOPY, _MSG_FASTOPEN = 0x40, 0x4000, 0x4000000, 0x20000000
 _SO_ZEROCOPY = 60
 _SIGPIPE = 13
+_STREAM_OF_INET = (_socket.SOCK_STREAM,)
 
 
 class _Byte(_ctypes._SimpleCData):  # type: ignore[type-arg]
@@ -138,24 +142,33 @@ class Messages:
     """The tree's messages.
 
     Args:
+        supervisor: its setting `clone_unseen` says whether processes may share descriptors unseen.
         datagrams: judges where a datagram goes.
         unix: judges unix sockets.
         waiters: wait for queues.
     """
 
-    def __init__(self, datagrams: "Datagrams", unix: "UnixSockets", waiters: "Waiters") -> None:
+    def __init__(
+        self, supervisor: "Supervisor", datagrams: "Datagrams", unix: "UnixSockets", waiters: "Waiters"
+    ) -> None:
         self._datagrams, self._unix, self._waiters = datagrams, unix, waiters
         self._waiting = 0
+        # Whether two processes may have one table of descriptors.
+        self._shared = bool(supervisor.setting("clone_unseen"))
 
     def sendmsg(self, supervisor: "Supervisor", call: "Call") -> int:
         """sendmsg(socket, message, flags)."""
         with Taken(call, call.args[0]) as socket:
+            if self._may_go(call, socket, call.args[2]):
+                return CONTINUE
             return self._one(supervisor, call, socket, call.args[1], call.args[2])
 
     def sendmmsg(self, supervisor: "Supervisor", call: "Call") -> int:
         """sendmmsg(socket, messages, count, flags): as many as go without waiting, at least one."""
         count = min(call.args[2] & 0xFFFFFFFF, _MOST_VECTORS)
         with Taken(call, call.args[0]) as socket:
+            if self._may_go(call, socket, call.args[3]):
+                return CONTINUE
             for done in range(count):
                 at = call.args[1] + done * _MMSG
                 try:
@@ -168,6 +181,19 @@ class Messages:
                     return PENDING
                 call.write(at + _HEADER.size, sent.to_bytes(4, "little"))
         return count
+
+    def clone(self, supervisor: "Supervisor", call: "Call") -> int:
+        """clone(flags, …) that shares the table of descriptors with another process, and not as a thread."""
+        self._shared = True
+        return CONTINUE
+
+    def _may_go(self, call: "Call", socket: "Taken", flags: int) -> bool:
+        """Whether a message is on a stream, and stays on it."""
+        kinds = (_socket.SOCK_STREAM, _socket.SOCK_SEQPACKET) if socket.family == _socket.AF_UNIX else _STREAM_OF_INET
+        return (
+            socket.type in kinds and socket.family in (_socket.AF_UNIX, *INET) and not flags & _MSG_FASTOPEN
+            and not self._shared and call.status("Threads") == 1
+        )  # fmt: skip
 
     def _one(
         self, supervisor: "Supervisor", call: "Call", socket: "Taken", at: int, flags: int,

@@ -44,7 +44,7 @@ def handlers(supervisor: "Supervisor") -> "dict[str, Handler]":
     net = Network(supervisor)
     calls = {"bind": net.bind, "listen": net.listen, "connect": net.connect}
     calls |= {"sendto": net.datagrams.sendto, "socket": net.datagrams.socket}
-    return {**calls, "sendmsg": net.messages.sendmsg, "sendmmsg": net.messages.sendmmsg}
+    return {**calls, "sendmsg": net.messages.sendmsg, "sendmmsg": net.messages.sendmmsg, "clone": net.messages.clone}
 
 
 class Network:
@@ -58,7 +58,7 @@ class Network:
         self._waiters = Waiters()
         self._unix = sockets.UnixSockets(supervisor, self._waiters)
         self.datagrams = datagrams.Datagrams(self, self._unix, self._waiters)
-        self.messages = messages.Messages(self.datagrams, self._unix, self._waiters)
+        self.messages = messages.Messages(supervisor, self.datagrams, self._unix, self._waiters)
         self._name_servers = NameServers()
         self._own: dict[int, None] = {}  # marks of listeners and UDP sockets that the tree bound
         self._most = _FEW

@@ -1,0 +1,155 @@
+"""The rows of `jobs`: each ends with 0 under login-node and its overlays, without a denial on record."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from guard.kernel import diag
+from tests.beds.sshd import client_config, sshd
+from tests.conftest import Account
+from tests.system.workday.jobs import JOBS, Job
+
+
+def missing(job: Job) -> str:
+    """What a job needs and this host lacks."""
+    path = "/usr/local/bin:/usr/bin:/bin:/usr/sbin"
+    return ", ".join(n for n in job.needs if not (os.path.exists(n) if n[0] == "/" else shutil.which(n, path=path)))
+
+
+def policy(account: Account, *overlays: str, extra: str = "") -> str:
+    """login-node with overlays, a mask whatever groups there are."""
+    named = ", ".join(f'"{name}"' for name in overlays)
+    text = f'schema = 1\nname = "work"\nextends = "login-node"\noverlays = [{named}]\nreason = "a day\'s work"\n{extra}\n'
+    return str(account.write(account.state.parent / f"work-{abs(hash(text))}.toml", text))
+
+
+@contextmanager
+def recorded(account: Account) -> Iterator[list[dict[str, object]]]:
+    """The events of what runs meanwhile."""
+    spool = account.state / "events.jsonl"
+    before = spool.read_text().count("\n") if spool.exists() else 0
+    found: list[dict[str, object]] = []
+    yield found
+    found += [json.loads(line) for line in spool.read_text().splitlines()[before:]]
+
+
+def denials(events: list[dict[str, object]]) -> list[object]:
+    return [(event["rule"], event["detail"]) for event in events if event["verdict"] == "denied"]
+
+
+@pytest.fixture
+def outside(account: Account) -> Iterator[Path]:
+    place = account.directory("outside")
+    yield place
+    shutil.rmtree(place, ignore_errors=True)
+
+
+@pytest.mark.parametrize("job", JOBS, ids=lambda job: job.name)
+def test_work_goes_on(account: Account, project: Path, outside: Path, job: Job) -> None:
+    if missing(job):
+        pytest.skip(f"not installed: {missing(job)}")
+    env = {"HERE": str(project), "OUTSIDE": str(outside)}
+    if job.before:
+        made = account.command(["bash", "-euc", job.before], cwd=project, env=env)
+        assert made.returncode == 0, made.stderr
+    with recorded(account) as events:
+        done = account.guard(
+            ["bash", "-euc", f"cd {project}; {job.script}"], "--no-project-policy", policy=policy(account, *job.overlays),
+            cwd=project, env=env, timeout=180,
+        )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert job.says in done.stdout, done.stdout + done.stderr
+    assert denials(events) == []
+
+
+# What reaches out: the overlay that opens it is named in the denial ----------------------------------------
+
+
+@pytest.fixture(scope="module")
+def own_address() -> str:
+    for host in diag.local_addresses():
+        if len(host) == 4 and host[0] != 127:
+            return socket.inet_ntop(socket.AF_INET, host)
+    pytest.skip("this host has no address but loopback")
+
+
+def named(events: list[dict[str, object]]) -> str:
+    return " ".join(str(event["detail"]["allow"]) for event in events if event["verdict"] == "denied")  # type: ignore[index]
+
+
+LICENCE = """
+import socket, sys
+with socket.create_connection((sys.argv[1], int(sys.argv[2])), 5) as server:
+    server.sendall(b"h" + bytes(146))
+    print(server.recv(64).decode())
+"""
+
+
+def test_a_licence_client_reaches_a_flexlm_server(account: Account, project: Path, own_address: str) -> None:
+    server = socket.socket()
+    for port in range(27000, 27051):
+        try:
+            server.bind((own_address, port))
+            break
+        except OSError:
+            continue
+    server.listen()
+
+    def serve() -> None:
+        for _ in range(1):
+            peer, _ = server.accept()
+            with peer:
+                peer.recv(147)
+                peer.sendall(b"checked out: done")
+
+    thread = threading.Thread(target=serve, daemon=True)
+    thread.start()
+    command = ["/usr/bin/python3", "-c", LICENCE, own_address, str(server.getsockname()[1])]
+    with recorded(account) as events:
+        assert account.guard(command, policy=policy(account), cwd=project).returncode != 0
+    assert "licences" in named(events)
+    with recorded(account) as events:
+        done = account.guard(command, policy=policy(account, "licences"), cwd=project)
+    assert (done.stdout, denials(events)) == ("checked out: done\n", []), done.stderr
+    thread.join(5)
+    server.close()
+
+
+GIT = """
+export GIT_AUTHOR_NAME=a GIT_AUTHOR_EMAIL=a@b GIT_COMMITTER_NAME=a GIT_COMMITTER_EMAIL=a@b GIT_SSH_COMMAND="ssh -F ssh_config"
+eval "$(ssh-agent -a $TMPDIR/agent)" > /dev/null; trap 'kill $SSH_AGENT_PID' EXIT
+ssh-add -q key
+git clone -q ssh://here/{bare} work; cd work; export GIT_SSH_COMMAND="ssh -F ../ssh_config"
+echo x > f; git add f; git commit -qm x; git push -q origin HEAD
+git ls-remote origin | grep -q refs/heads && echo done
+"""
+
+
+def test_git_over_ssh_with_an_agent_of_the_session_s(account: Account, project: Path, own_address: str) -> None:
+    bare = account.directory("bare", account.state.parent)
+    account.command(["git", "init", "-q", "--bare", str(bare)])
+    place = account.directory("keys", account.state.parent)
+    with sshd(account, place, own_address, (2222, 7999, 29418)) as server:
+        for name in ("key", "key.pub"):
+            account.write(project / name, (place / name).read_bytes(), 0o600)
+        client_config(account, project / "ssh_config", server.port, None, own_address)
+        script = ["bash", "-euc", GIT.format(bare=bare)]
+        with recorded(account) as events:
+            done = account.guard(script, "--no-project-policy", policy=policy(account), cwd=project)
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert "done" in done.stdout
+        assert denials(events) == []
+    assert account.command(["git", "-C", str(bare), "log", "--oneline", "--all"]).stdout.count("\n") == 1
+    shutil.rmtree(place)
+    shutil.rmtree(bare)
+
+
