@@ -138,7 +138,7 @@ def test_git_over_ssh_with_an_agent_of_the_session_s(account: Account, project: 
     bare = account.directory("bare", account.state.parent)
     account.command(["git", "init", "-q", "--bare", str(bare)])
     place = account.directory("keys", account.state.parent)
-    with sshd(account, place, own_address, (2222, 7999, 29418)) as server:
+    with sshd(account, place, host=own_address, ports=(2222, 7999, 29418)) as server:
         for name in ("key", "key.pub"):
             account.write(project / name, (place / name).read_bytes(), 0o600)
         client_config(account, project / "ssh_config", server.port, None, own_address)
