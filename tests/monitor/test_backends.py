@@ -110,7 +110,10 @@ def test_a_thousand_short_lives_are_a_thousand_execs(backend, agent):
     count = 1000 if LONG else 200
     if backend == "poll":
         pytest.skip("poll sees what lives for a round: doctor says so")
-    with source(backend) as opened, subprocess.Popen([agent, "-c", f"for i in $(seq {count}); do /bin/true; done; :"]) as root:
+    with (
+        source(backend) as opened,
+        subprocess.Popen([agent, "-c", f"for i in $(seq {count}); do /bin/true; done; :"]) as root,
+    ):
         facts = take(opened, lambda fact: isinstance(fact, Exit) and fact.who.pid == root.pid, 60)
     execs = [fact for fact in facts if isinstance(fact, Exec) and fact.name == b"true" and fact.who.root == root.pid]
     assert len(execs) == count
@@ -118,7 +121,9 @@ def test_a_thousand_short_lives_are_a_thousand_execs(backend, agent):
 
 
 def test_what_runs_already_is_put_into_a_tree_with_its_children(agent):
-    with subprocess.Popen(["/bin/sh", "-c", "sleep 30 & read x; chmod 777 f; :"], stdin=subprocess.PIPE, cwd=Path(agent).parent) as old:
+    with subprocess.Popen(
+        ["/bin/sh", "-c", "sleep 30 & read x; chmod 777 f; :"], stdin=subprocess.PIPE, cwd=Path(agent).parent
+    ) as old:
         (Path(agent).parent / "f").touch()
         with source("tracepoint") as opened:
             assert opened.label(old.pid, old.pid, harness=True)
@@ -166,7 +171,9 @@ def test_the_programs_that_cost_others_are_there_only_with_a_tree(agent):
 
 
 def test_what_listened_before_the_programs_came_is_seen(agent):
-    script = "import socket,sys; s=socket.socket(); s.bind(('0.0.0.0', 0)); s.listen(); print(flush=True); sys.stdin.read()"
+    script = (
+        "import socket,sys; s=socket.socket(); s.bind(('0.0.0.0', 0)); s.listen(); print(flush=True); sys.stdin.read()"
+    )
     command = ["/usr/bin/python3", "-c", script]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as server:
         server.stdout.readline()
@@ -383,7 +390,18 @@ def headers(tmp_path_factory):
 @pytest.mark.skipif(bool(_bcc_missing()), reason=_bcc_missing())
 @pytest.mark.timeout(300)
 def test_bcc_tells_what_it_promises_and_ordinary_work_is_silent(headers):
-    stage = ["unshare", "-n", sys.executable, "-m", "tests.monitor.suite.stage", "--guard", GUARD, "--backend", "bcc", "--verbose"]
+    stage = [
+        "unshare",
+        "-n",
+        sys.executable,
+        "-m",
+        "tests.monitor.suite.stage",
+        "--guard",
+        GUARD,
+        "--backend",
+        "bcc",
+        "--verbose",
+    ]
     done = subprocess.run(stage, cwd=ROOT, capture_output=True, text=True, check=False, timeout=280,
                           env={**os.environ, "BCC_KERNEL_SOURCE": str(headers)})  # fmt: skip
     assert done.returncode == 0, done.stdout[-600:] + done.stderr[-2000:]

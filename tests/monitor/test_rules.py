@@ -1,16 +1,19 @@
 """Every rule finds its hostile examples at the right severity, and leaves the others alone."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from guard.monitor.facts import Coverage, Loss, Verdict
 from guard.monitor.findings import SEVERITIES, Example, Rule
 from guard.monitor.rules import NAMES, TABLE, judge
+from guard.monitor.rules.pages import pages
 from guard.monitor.rules.service import SAYINGS
 from guard.monitor.settings import MonitorSettings
 from guard.policy.keys import CONTROLS
 
+ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = [(rule, example) for rule in TABLE for example in rule.examples]
 
 
@@ -67,3 +70,12 @@ def test_loss_and_coverage_are_no_findings_of_a_tree() -> None:
     context = EXAMPLES[0][1].context
     assert not list(judge(Loss(1, "alerts", 5), context))
     assert not list(judge(Coverage(1, True), context))
+
+
+def test_each_rule_has_a_page_that_says_what_the_table_says() -> None:
+    folder = ROOT / "docs/rules"
+    for name, text in pages().items():
+        assert (folder / name).read_text() == text, (
+            f"write it anew: python -m guard.monitor.rules.pages docs/rules ({name})"
+        )
+    assert {path.name for path in folder.iterdir()} == set(pages())

@@ -171,7 +171,9 @@ class Run:
         self._seconds = seconds
         base = f"http://{OUTSIDE}"
         names = {"U": "u", "P": "p", "L": "l", "J": "j", "X": "x", "T": "t", "D": "d"}
-        linker = next(path for path in ("/lib64/ld-linux-x86-64.so.2", "/lib/ld-linux-aarch64.so.1") if Path(path).exists())
+        linker = next(
+            path for path in ("/lib64/ld-linux-x86-64.so.2", "/lib/ld-linux-aarch64.so.1") if Path(path).exists()
+        )
         self._environment = {
             "PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL": "C", "odd": odd, "LD": linker,
             **{name: f"{base}/{file}" for name, file in names.items()},
@@ -197,7 +199,9 @@ class Run:
             text = out.read().decode(errors="replace")
         if case.proof:
             proof = ["sh", "-c", case.proof]
-            done = not subprocess.run(proof, cwd=work, env=environment, stderr=subprocess.DEVNULL, check=False).returncode
+            done = not subprocess.run(
+                proof, cwd=work, env=environment, stderr=subprocess.DEVNULL, check=False
+            ).returncode
         else:
             done = "PROVEN" in text
         return process.pid, done, "ENDED 77" in text, text
