@@ -16,6 +16,9 @@ SOURCES: Final = ("argv", "history", "transcript", "file", "trace")
 WORKFLOW: Final = "incident-"
 """Rules of the events about incidents themselves begin so."""
 
+VERBS: Final = ("notify", "claim", "resolve", "false-positive", "accept", "reopen", "promote", "assign")
+"""Decisions; an event's rule is `incident-VERB`. What each does: `workflow.VERBS`."""
+
 CLAIM: Final = "incident-claimed"
 """An account holder's word, from a node without the site's service, that the secret of `detail.incident` is rotated."""
 
@@ -149,7 +152,7 @@ def microseconds(value: object) -> int:
     if isinstance(value, bool):
         return 0
     if isinstance(value, int | float):
-        return int(value * 1_000_000) if 0 < value < 1e11 else 0
+        return round(value * 1_000_000) if 0 < value < 1e11 else 0
     if not isinstance(value, str):
         return 0
     try:

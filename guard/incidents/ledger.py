@@ -21,7 +21,7 @@ import orjson
 from guard.errors import StateError
 from guard.incidents import schema
 from guard.incidents.audience import AUDIENCES
-from guard.incidents.exposure import CLAIM, Exposure, microseconds, read
+from guard.incidents.exposure import CLAIM, VERBS, WORKFLOW, Exposure, microseconds, read
 from guard.incidents.tally import Tally
 
 FILE: Final = "ledger.db"
@@ -53,10 +53,11 @@ ON CONFLICT DO UPDATE SET
 
 
 class Received(NamedTuple):
-    """An event as it came in: decoded, and when the site accepted it (µs since 1970)."""
+    """An event as it came in: decoded, when the site accepted it (µs since 1970), whether it is of its own spool."""
 
     event: Mapping[str, Any]
     received: int
+    own: bool = False
 
 
 class Folded(NamedTuple):
@@ -200,11 +201,11 @@ class Ledger:
                     exposure = read(event)
                     if exposure is not None:
                         self._expose(exposure, received.received, names)
-                    elif event.get("rule") == CLAIM:
-                        self._claim(event)
+                    elif event.get("control") == "exposure":
+                        self._said(received)
                     tally.add(event)
                 tally.store(self._db)
-                self._take_claims()
+                self._settle()
         return Folded(taken, known, refused)
 
     def _expose(self, seen: Exposure, received: int, names: dict[tuple[str, str], int]) -> None:
@@ -222,22 +223,39 @@ class Ledger:
             ),
         )  # fmt: skip
 
-    def _claim(self, event: Mapping[str, Any]) -> None:
-        """Keep a holder's word until the incident it speaks of is known: events come in any order."""
-        tree, detail = event.get("tree"), event.get("detail")
-        if isinstance(tree, Mapping) and isinstance(detail, Mapping):
-            self._db.execute(
-                "INSERT OR IGNORE INTO claim VALUES (?, ?, ?, ?, ?)",
-                (event["id"], microseconds(event["time"]), str(detail.get("incident") or ""),
-                 str(tree.get("user") or ""), str(detail.get("reason") or "")),
-            )  # fmt: skip
+    def _said(self, received: Received) -> None:
+        """Keep what an event says was decided until the incident it speaks of is known: events come in any order.
 
-    def _take_claims(self) -> None:
-        for id_, moment, digits, user, reason in self._db.execute("SELECT * FROM claim").fetchall():
-            secrets = [s for s in self.find(digits) if any(seen.user == user for seen in s.sightings)] if user else []
+        A holder's claim counts from every node, a decision only from this site's own spool: no node decides for it.
+        """
+        event = received.event
+        tree, detail = event.get("tree"), event.get("detail")
+        verb = str(event.get("rule") or "").removeprefix(WORKFLOW)
+        if not isinstance(detail, Mapping) or not isinstance(tree, Mapping):
+            return
+        moment = microseconds(event["time"])
+        if event.get("rule") == CLAIM:
+            holder = who = str(tree.get("user") or "")
+            verb, at, until = "claim", moment, 0
+            if not holder:
+                return
+        elif received.own and event.get("origin") == "service" and verb in VERBS:
+            holder, who = "", str(detail.get("who") or "")
+            at, until = microseconds(detail.get("at")), microseconds(detail.get("until"))
+        else:
+            return
+        self._db.execute(
+            "INSERT OR IGNORE INTO pending VALUES (?,?,?,?,?,?,?,?,?,?)",
+            (event["id"], str(detail.get("incident") or ""), holder, moment, verb, who,
+             str(detail.get("reason") or ""), str(detail.get("ticket") or ""), at, until),
+        )  # fmt: skip
+
+    def _settle(self) -> None:
+        for id_, digits, holder, *rest in self._db.execute("SELECT * FROM pending").fetchall():
+            secrets = [s for s in self.find(digits) if not holder or any(seen.user == holder for seen in s.sightings)]
             if len(secrets) == 1:
-                self._write(secrets[0], Action(id_, moment, "claim", user, reason, "", moment, 0), told=1)
-                self._db.execute("DELETE FROM claim WHERE id = ?", (id_,))
+                self._write(secrets[0], Action(id_, *rest), told=1)
+                self._db.execute("DELETE FROM pending WHERE id = ?", (id_,))
 
     def _alias(self, names: tuple[tuple[str, str], ...]) -> int:
         """Return the first name's alias, after joining all the names to one secret."""

@@ -76,7 +76,7 @@ def catch_up(book: ledger.Ledger, state: str) -> None:
         if position > reader.high():
             position = 0  # another spool lies there now: folding again changes nothing
         while rows := reader.read(position, STEP, quiet=True):
-            book.fold(ledger.Received(ledger.decode(row.line), row.accepted * 1_000_000) for row in rows)
+            book.fold(ledger.Received(ledger.decode(row.line), row.accepted * 1_000_000, own=True) for row in rows)
             position = rows[-1].position
             book.advance(spool, position)
 

@@ -137,7 +137,7 @@ class LedgerKeeper:
                 ("UPDATE change SET who = ?, message = '' WHERE (who = ? OR instr(message, ?)) AND time < ?",
                  (ERASED, user, user, before)),
                 ("UPDATE access SET who = ? WHERE who = ? AND time < ?", (ERASED, user, before)),
-                ("DELETE FROM claim WHERE user = ? AND time < ?", (user, before)),
+                ("DELETE FROM pending WHERE ? IN (holder, who) AND time < ?", (user, before)),
                 ("UPDATE OR REPLACE sent SET recipient = ? WHERE recipient LIKE ? || '@%' AND time < ?",
                  (ERASED, user, before)),
             ):  # fmt: skip

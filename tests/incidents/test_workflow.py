@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 
 from guard.errors import UsageError
 from guard.incidents import choose
+from guard.incidents.exposure import VERBS as NAMES
 from guard.incidents.exposure import read
+from guard.incidents.ledger import Received
 from guard.incidents.settings import DAY, Settings
 from guard.incidents.workflow import VERBS, State
-from tests.incidents.made import T0, Site, event, exposure, fingerprint
+from tests.incidents.made import T0, Site, event, exposure, fingerprint, received
 
 HOUR = DAY // 24
 HISTORY = {"source": "history", "path": "/home/alice/.bash_history"}
@@ -183,6 +186,7 @@ def test_every_decision_is_one_event_with_who_and_why(site: Site) -> None:
         ("incident-resolve", "infosec", "rotated by phone", ""), ("incident-reopen", "infosec", "not so", ""),
     ]  # fmt: skip
     assert [e.id for e in site.sent] == [a.id for a in site.one("k").secret.actions]  # type: ignore[attr-defined]
+    assert tuple(VERBS) == NAMES
     assert set(VERBS) >= {a.verb for a in site.one("k").secret.actions}
 
 
@@ -226,6 +230,25 @@ def test_a_claim_from_a_node_reaches_the_incident_whichever_comes_first(tmp_path
         for each in order:
             site.fold(each)
         assert site.one("k").state is State.CLAIMED
+
+
+def test_decisions_are_in_the_stream_and_make_the_same_ledger_again(tmp_path: Path) -> None:
+    site, again = Site(tmp_path), Site(tmp_path, name="again.db")
+    seen = exposure("k")
+    site.fold(seen)
+    site.desk.decide([site.one("k")], "assign", "carol", ticket="T-1")
+    site.desk.decide([site.one("k")], "accept", "a test key", until=T0 + 9 * DAY)
+    told = [json.loads(e.to_json()) for e in site.sent]  # type: ignore[attr-defined]
+    again.ledger.fold([*(Received(e, T0, own=True) for e in told), *received(seen)])
+    assert again.one("k").secret.actions == site.one("k").secret.actions
+    assert again.one("k").state is State.ACCEPTED
+
+
+def test_no_node_decides_for_the_site(site: Site) -> None:
+    forged = event("exposure", "incident-resolve", T0 + 5, detail={"incident": fingerprint("k")[:12], "who": "root"})
+    site.fold(exposure("k"), forged)
+    site.ledger.fold([Received({**forged, "id": forged["id"][:-1] + "0", "origin": "user"}, T0, own=True)])  # type: ignore[index]
+    assert site.one("k").state is State.OPEN
 
 
 def test_a_claim_of_somebody_else_is_none(site: Site) -> None:
