@@ -28,7 +28,7 @@ def history() -> None:
     """Keep secrets out of shell histories."""
 
 
-def _program() -> str:
+def program() -> str:
     """Return the program that hooks call: the one that runs now, by a name that stays."""
     path = os.path.abspath(sys.argv[0])
     if os.path.basename(path) == "guard" and os.access(path, os.X_OK):
@@ -36,7 +36,12 @@ def _program() -> str:
     return shutil.which("guard") or path
 
 
-def _target(ctx: typer.Context, system: bool, root: str) -> places.Target:
+def target(ctx: typer.Context, system: bool, root: str) -> places.Target:
+    """Return whose start-up files are meant.
+
+    Raises:
+        UsageError: the options contradict each other, or ask for what only root can do.
+    """
     if system:
         if os.geteuid() != 0 and not root:
                 raise UsageError("--system edits the node's files", "run it as root, or without --system for yourself")
@@ -78,23 +83,23 @@ def install(
     root: _Root = "",
 ) -> None:
     """Let the shells ask before they store a line; a secret in it is replaced by `__REDACTED__`."""
-    target = _target(ctx, system, root)
+    where = target(ctx, system, root)
     if (except_user or except_group) and not system:
         raise UsageError("--except-user and --except-group go with --system", "to leave yourself out, do not install")
     exceptions = Exceptions(_numbers(except_user or [], "user"), _numbers(except_group or [], "group"))
     shells = places.shells_here(shell)
-    for file in places.install(target, shells, _program(), exceptions):
+    for file in places.install(where, shells, program(), exceptions):
         sys.stderr.write(f"{file}: reads the hook from the next shell on\n")
-    if target.home:
+    if where.home:
         sys.stderr.write("what your histories hold already is left alone; `guard history scrub` takes secrets out\n")
 
 
 @app.command()
 def uninstall(ctx: typer.Context, shell: _Shell = "all", system: _System = False, root: _Root = "") -> None:
     """Take the hooks out of the start-up files again, and leave those as they were."""
-    target = _target(ctx, system, root)
+    where = target(ctx, system, root)
     shells = SHELLS if shell in ("", "all") else places.shells_here(shell)
-    for file in places.uninstall(target, shells):
+    for file in places.uninstall(where, shells):
         sys.stderr.write(f"{file}: as before\n")
 
 

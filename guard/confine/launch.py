@@ -50,36 +50,33 @@ _LOADER = (b"LD_", b"GLIBC_TUNABLES", b"GCONV_PATH", b"LOCPATH", b"MALLOC_")
 Plan = dict[str, Any]  # guard.policy.plan describes it
 
 
-def main(argv: "list[str]", start: "list[str]", environment: "dict[bytes, bytes] | None" = None) -> int:
+def main(argv: "list[str]", start: "list[str]") -> int:
     """Run a command confined.
 
     Args:
         argv: the arguments after `run`.
         start: the command line that starts guard itself, for starting it again.
-        environment: the command's, where it is not the one that this process was started with.
 
     Returns:
         An exit code when nothing was started; on success the process becomes the command.
     """
     gc.disable()  # nothing here lives long enough
-    _fill_streams()
+    fill_streams()
     launch = Launch(start)
-    if environment is not None:
-        launch.environment = environment
     try:
         return launch.run(argv)
     except KeyboardInterrupt:
         launch.refused("interrupted", "")
         return confine.end_by_interrupt()
     except OSError as error:
-        return launch.refused(_explain(error), "")
+        return launch.refused(explain(error), "")
     except Exception as error:
         if b"GUARD_DEBUG" in os.environ:
             raise
         return launch.refused(str(error) or type(error).__name__, getattr(error, "control", ""))
 
 
-def _fill_streams() -> None:
+def fill_streams() -> None:
     """Put /dev/null where a standard stream is closed, up to exec: no file of ours must get its number."""
     for fd in range(3):
         try:
@@ -99,7 +96,7 @@ def _error(kind: str, what: str, remedy: str = "", control: str = "") -> Excepti
     return errors.ControlError(what, remedy, control)
 
 
-def _explain(error: OSError) -> str:
+def explain(error: OSError) -> str:
     """What a failed call means, and what to do, where that is known."""
     where = str(error.filename or "")
     try:

@@ -11,6 +11,7 @@ NAME = "entry.toml"
 
 CHOICES = {
     "on_fault": ("plain", "refuse"),
+    "on_fault_agent": ("plain", "refuse"),
     "bypass": ("allow", "deny"),
 }
 
@@ -23,7 +24,8 @@ class Settings:
         real: the shell of accounts whose shell is guard.
         policy: what login shells run under; "" takes the assigned one.
         users, groups: whose login shells are confined; nobody named means all that come in by `guard shell`.
-        on_fault: what happens when guard cannot start something: `plain` starts it without, `refuse` does not.
+        on_fault: what happens when guard cannot start a login shell: `plain` starts it without, `refuse` does not.
+        on_fault_agent: the same for an agent behind a shim.
         bypass: whether a shim may be gone around with a reason.
         deadline: seconds for all that guard waits for together.
         forward_agent, forward_x11: whether a forwarded key agent or display reaches the shell.
@@ -34,6 +36,7 @@ class Settings:
     users: tuple[str, ...] = ()
     groups: tuple[str, ...] = ()
     on_fault: str = "plain"
+    on_fault_agent: str = "refuse"
     bypass: str = "allow"
     deadline: float = 2.0
     forward_agent: bool = True

@@ -58,8 +58,8 @@ def main(arguments: list[str]) -> int:
         return broken(fault, chosen, program, argv, environment)
     # The directory that a login begins in is no project, and what lies in it decides nothing.
     options = ["--no-project", *(["--policy", chosen.policy] if chosen.policy else [])]
-    why = start.confined(options, program, argv, dict(environment), chosen.deadline)
-    return broken(why, chosen, program, argv, environment) if why else 0
+    code, why = start.confined(options, program, argv, environment, chosen.deadline)
+    return broken(why, chosen, program, argv, environment) if why else code
 
 
 def broken(why: str, chosen: Settings, program: str, argv: list[str], environment: dict[str, str]) -> int:

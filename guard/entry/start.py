@@ -7,8 +7,7 @@ import signal
 import sys
 from collections.abc import Sequence
 
-from guard.confine.launch import Launch
-from guard.confine.launch import main as launch
+from guard.confine.launch import Launch, explain, fill_streams
 from guard.entry import deadline, off
 from guard.entry.settings import Settings, load
 from guard.errors import EXIT_NOT_EXECUTABLE, EXIT_NOT_FOUND, EXIT_REFUSED, GuardError
@@ -58,8 +57,8 @@ def become(program: str, argv: Sequence[str], environment: dict[str, str]) -> in
 
 def confined(
     options: Sequence[str], program: str, argv: Sequence[str], environment: dict[str, str], seconds: float
-) -> str:
-    """Become a program under guard; returns only why it could not be.
+) -> tuple[int, str]:
+    """Become a program under guard, or stay beside it as its supervisor.
 
     Args:
         options: of `guard run`.
@@ -67,23 +66,32 @@ def confined(
         argv: its arguments, the name first.
         environment: the program's.
         seconds: what all waiting together may take.
+
+    Returns:
+        The exit code of what ran, and why nothing was started: "" where something was.
     """
     words = [*options, "--argv0", argv[0], "--", program, *argv[1:]]
     start = [sys.executable, "-I", "-S", os.path.abspath(sys.argv[0])]
-    os.environ.clear()
-    os.environ.update(environment)
+    block = {os.fsencode(name): os.fsencode(value) for name, value in environment.items()}
 
     def trial() -> None:
         attempted = Launch(start)
-        attempted.environment = {os.fsencode(k): os.fsencode(v) for k, v in environment.items()}
+        attempted.environment = block
         attempted.rehearse(words)
 
     try:
         deadline.attempt(trial, seconds)
     except deadline.Late as late:
-        return str(late)
-    code = launch(words, start, {os.fsencode(k): os.fsencode(v) for k, v in environment.items()})
-    return "" if code != EXIT_REFUSED else "the start was refused"
+        return EXIT_REFUSED, str(late)
+    fill_streams()
+    session = Launch(start)
+    session.environment = block
+    try:
+        return session.run(words), ""
+    except Exception as error:  # noqa: BLE001 - whatever it is, nobody may be locked out by it
+        why = explain(error) if isinstance(error, OSError) else str(error) or type(error).__name__
+        session.refused(why, getattr(error, "control", ""))
+        return EXIT_REFUSED, why
 
 
 def told(rule: str, message: str, detail: dict[str, object], severity: str = "medium") -> None:

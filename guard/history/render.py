@@ -71,16 +71,17 @@ def hook(shell: str, guard: str, path: str, exceptions: Exceptions | None = None
         "@PREFILTER@": quote(expression()),
         "@WANTED@": _wanted(shell, exceptions or Exceptions()),
     }
-    files = {"": _filled(f"history.{shell}", values)}
+    files = {"": template(f"history.{shell}", values)}
     if shell == "tcsh":
         # Loops read lines unseen, so their beginnings are of interest too.
         files[".rx"] = f"{expression()}|^ *(foreach|while|switch|if)[ (]\n"
-        files[".file"] = _filled("history.tcsh.file", values)
-        files[".look"] = _filled("history.tcsh.look", values)
+        files[".file"] = template("history.tcsh.file", values)
+        files[".look"] = template("history.tcsh.look", values)
     return files
 
 
-def _filled(name: str, values: Mapping[str, str]) -> str:
+def template(name: str, values: Mapping[str, str]) -> str:
+    """Return a file of hooks/shell with values in it."""
     folder = FOLDER if os.path.isdir(FOLDER) else _SOURCE
     with open(os.path.join(folder, name), encoding="utf-8") as file:
         text = file.read()

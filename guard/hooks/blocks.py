@@ -90,11 +90,23 @@ def without(text: bytes, name: str, path: str) -> bytes | None:
         )
     head = text[start : text.find(b"\n", start)]
     before, after = text[:start], text[stop + len(end) :]
-    if b"(end)" in head and not after:
+    note = next((n for n in (b" (end)", b" (file)") if n in head), b"")
+    if note and after.startswith(b"# >>> guard "):
+        # Another block of ours follows, and now stands where this one stood.
+        return before + _noted(after, note)
+    if note == b" (end)" and not after:
         before = before.removesuffix(b"\n")
-    if b"(file)" in head and not before + after:
+    if note == b" (file)" and not before + after:
         return None
     return before + after
+
+
+def _noted(text: bytes, note: bytes) -> bytes:
+    """Put what a block in front of this one had changed into this one's first line."""
+    line, _, rest = text.partition(b"\n")
+    if b" (end) " not in line and b" (file) " not in line:
+        line = line.replace(b" >>> made", note + b" >>> made")
+    return line + b"\n" + rest
 
 
 def read(path: str) -> bytes | None:

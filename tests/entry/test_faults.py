@@ -243,7 +243,7 @@ os.execv(sys.argv[3], sys.argv[3:])' {place.account.gid} {place.account.uid} {pl
 def test_the_interpreter_is_gone(place: Place) -> None:
     """The wrapper that ships looks before it hands over."""
     script = place.account.write(
-        place.config / "guard-shell", Path(GUARD).with_name("guard-shell").read_text().replace("/usr/bin/python3", "/nonexistent/python3"), 0o755
+        place.config / "guard-shell", Path(GUARD).with_name("guard-shell").read_text().replace(GUARD, "/nonexistent/guard"), 0o755
     )  # fmt: skip
     done = place.account.command([str(script), "-c", "echo in $0"])
     assert done.stdout == "in /bin/bash\n", done.stderr
@@ -288,3 +288,44 @@ def test_the_switch(place: Place) -> None:
     assert place.shell(plain).stdout.split() == ["in", "1"], "the file's presence is the switch"
     (place.config / "off").chmod(0o666)
     assert place.shell(plain).stdout.split() == ["in", "0"], "anybody could have written it"
+
+
+@pytest.mark.parametrize("fault", [unreadable_policy, hung_home, hung_state, state_of_another], ids=lambda f: f.__name__)
+@pytest.mark.parametrize("choice", ["plain", "refuse"])
+def test_a_shim_does_what_the_site_chose(fault: Fault, choice: str, place: Place) -> None:
+    place.settings(f'on_fault_agent = "{choice}"\n')
+    home = place.account.directory("agent")
+    place.account.write(home / "claude", "#!/bin/bash\necho in; grep NoNewPrivs /proc/self/status\n", 0o755)
+    place.cwd = place.account.directory("project")
+    where = {"GUARD_CONFIG_DIR": str(place.config), "GUARD_STATE_DIR": str(place.state), "PATH": f"{home}:/usr/bin:/bin"}
+    with fault(place):
+        began = time.monotonic()
+        done = place.account.command([GUARD, "shim", "exec", "claude"], env={**where, **place.env}, cwd=place.cwd)
+        took = time.monotonic() - began
+    assert took < DEADLINE + SLACK
+    if choice == "plain":
+        assert done.stdout.split() == ["in", "NoNewPrivs:", "0"], done
+    else:
+        assert (done.returncode, done.stdout) == (125, ""), done
+    assert done.stderr
+
+
+def test_a_shim_in_a_project_that_hangs(place: Place) -> None:
+    """The working directory itself never answers: the agent is refused in time, and no terminal is lost."""
+    home = place.account.directory("agent")
+    place.account.write(home / "claude", "#!/bin/bash\necho in\n", 0o755)
+    project = place.account.directory("hungproject")
+    where = {"GUARD_CONFIG_DIR": str(place.config), "GUARD_STATE_DIR": str(place.state), "PATH": f"{home}:/usr/bin:/bin"}
+    with hung(project):
+        began = time.monotonic()
+        done = place.account.command(
+            [GUARD, "run", "--help"], env=where, cwd="/", timeout=60
+        )
+        assert done.returncode == 0
+        done = place.account.command(
+            ["/usr/bin/python3", "-c", f"import os; os.environ.update({where!r}); os.environ['HOME'] = {str(project)!r}; os.execv({GUARD!r}, [{GUARD!r}, 'shim', 'exec', 'claude'])"],
+            cwd="/", timeout=60,
+        )  # fmt: skip
+        took = time.monotonic() - began
+    assert took < DEADLINE + SLACK
+    assert done.returncode == 125

@@ -46,7 +46,7 @@ SHELLS: Mapping[str, Kind] = {
                  ".bash_history", "history", "history -w"),
     "zsh": Kind("zsh", ("zsh",), ".zshrc", "PS1='@@>'\nHISTFILE=~/.zsh_history\nHISTSIZE=5000\nSAVEHIST=5000\nunsetopt promptsp promptcr beep\nunset zle_bracketed_paste\n",
                 ".zsh_history", "fc -l 1", "fc -W"),
-    "fish": Kind("fish", ("fish",), ".config/fish/config.fish", "set -g n 0\nfunction count --on-event fish_prompt; set -g n (math $n + 1); end\nfunction fish_prompt; echo -n \"@@$n>\"; end\nfunction fish_right_prompt; end\nset -g fish_greeting ''\nset -g fish_autosuggestion_enabled 0\n",
+    "fish": Kind("fish", ("fish",), ".config/fish/config.fish", "set -g n 0\nfunction counted --on-event fish_prompt; set -g n (math $n + 1); end\nfunction fish_prompt; echo -n \"@@$n>\"; end\nfunction fish_right_prompt; end\nset -g fish_greeting ''\nset -g fish_autosuggestion_enabled 0\n",
                  ".local/share/fish/fish_history", "history search | cat", "history save"),
     "tcsh": Kind("tcsh", ("tcsh",), ".tcshrc", "set prompt='@@>'\nset history=5000\nset savehist=5000\nunset autologout\nunset correct\n",
                  ".history", "history", "history -S"),

@@ -1,0 +1,121 @@
+"""The shims themselves, and the start-up files that put them first on PATH."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from guard.entry import shim
+from guard.history.render import SHELLS, template
+from guard.hooks import blocks
+from guard.monitor.catalogue import shipped
+
+PROFILE = "/etc/profile.d/guard-shims.sh"
+
+
+@dataclass(frozen=True)
+class Row:
+    """One name of an agent on this account's PATH.
+
+    Args:
+        name: as it is typed.
+        real: the program; "" where it is not installed.
+        reached: whether the name leads to the shim.
+    """
+
+    name: str
+    real: str
+    reached: bool
+
+
+def folder(hooks: str) -> str:
+    """Return where shims lie: beside the hooks."""
+    return os.path.join(os.path.dirname(hooks), "shims")
+
+
+def install(hooks: str, start: Sequence[tuple[str, str, bool]], guard: str, names: Sequence[str]) -> list[str]:
+    """Write shims and let the shells find them.
+
+    Args:
+        hooks: the folder of hooks.
+        start: (shell, start-up file, whether it is guard's alone), as `guard.history.install.Target.file` gives them.
+        guard: the program guard.
+        names: of agents; () for all of the catalogue.
+
+    Returns:
+        The files that changed.
+    """
+    place = folder(hooks)
+    wanted = names or shim.names(shipped())
+    os.makedirs(place, exist_ok=True)
+    for old in os.listdir(place):
+        if old not in wanted and shim.is_shim(os.path.join(place, old)):
+            os.unlink(os.path.join(place, old))
+    for name in wanted:
+        path, made = os.path.join(place, name), shim.script(name, guard).encode()
+        if blocks.read(path) != made:
+            blocks.write(path, made, 0o755)
+    changed = []
+    aliases = "\n".join(f"alias {name} {place}/{name}" for name in wanted)
+    for shell, file, own in start:
+        hook = os.path.join(hooks, f"shims.{shell}")
+        text = template(f"shims.{shell}", {"@FOLDER@": place, "@ALIASES@": aliases})
+        if blocks.read(hook) != text.encode():
+            blocks.write(hook, text.encode())
+        body = _source(shell, hook)
+        if own:
+            if blocks.read(file) != body.encode():
+                blocks.write(file, body.encode())
+                changed.append(file)
+        elif blocks.put(file, "shim", body):
+            changed.append(file)
+    return changed
+
+
+def _source(shell: str, path: str) -> str:
+    if shell == "fish":
+        return f"# made by `guard shim install`\ntest -r {path}; and source {path}\n"
+    return f"if (-r {path}) source {path}" if shell == "tcsh" else f"[ ! -r {path} ] || . {path}"
+
+
+def uninstall(hooks: str, start: Sequence[tuple[str, str, bool]]) -> list[str]:
+    """Take shims and lines away again and return the start-up files that changed."""
+    changed = []
+    for shell, file, own in start:
+        if own:
+            if os.path.lexists(file):
+                os.unlink(file)
+                changed.append(file)
+        elif blocks.take(file, "shim"):
+            changed.append(file)
+        hook = os.path.join(hooks, f"shims.{shell}")
+        if os.path.lexists(hook):
+            os.unlink(hook)
+    place = folder(hooks)
+    for name in os.listdir(place) if os.path.isdir(place) else ():
+        if shim.is_shim(os.path.join(place, name)):
+            os.unlink(os.path.join(place, name))
+    for empty in (place, hooks, os.path.dirname(hooks)):
+        try:
+            os.rmdir(empty)
+        except OSError:
+            continue  # something else lies there, or nothing ever did
+    return changed
+
+
+def rows(place: str, path: str) -> list[Row]:
+    """Return every name that has a shim, and where it leads on this PATH."""
+    out = []
+    for name in sorted(os.listdir(place)) if os.path.isdir(place) else ():
+        if not shim.is_shim(os.path.join(place, name)):
+            continue
+        first = shutil.which(name, path=path)
+        out.append(Row(name, shim.find(name, path), first is not None and shim.is_shim(first)))
+    return out
+
+
+def shell_names() -> tuple[str, ...]:
+    """Return the shells that start-up lines are known for."""
+    return SHELLS
