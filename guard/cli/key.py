@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from guard.errors import EXIT_FOUND, GuardError, StateError
-from guard.redact import fingerprint
+from guard.redact import fingerprint, lists
 
 app = typer.Typer(no_args_is_help=True, help="The site's fingerprint key.")
 
@@ -156,3 +156,26 @@ def rotate(
         raise _fail(error) from None
     sys.stderr.write(f"made the next key in {path}; install this file on every node within the overlap\n")
     sys.stdout.write(f"{keys[0].key_id}\n")
+
+
+@app.command()
+def honeytoken(
+    context: typer.Context,
+    label: Annotated[str, typer.Option("--label", help="Where it was laid out; for the reader of the alert.")] = "",
+    config: _Config = "",
+) -> None:
+    """Read a honeytoken's value from standard input and list its fingerprint: wherever it is seen, that is critical."""
+    _at(context, config)
+    try:
+        keys = fingerprint.site_keys()
+        if keys is None:
+            raise StateError("no site key is installed here", "make one with `guard key init`")
+        value = sys.stdin.buffer.read(65536).strip()
+        if len(value) < 8:
+            raise StateError("a honeytoken has at least 8 characters", "give its value on standard input")
+        name = keys[0].of(value)
+        path = lists.add_honeytoken(name, label)
+    except (GuardError, OSError) as error:
+        raise _fail(error) from None
+    sys.stderr.write(f"listed in {path}; carry that file to every node\n")
+    sys.stdout.write(f"{name}\n")

@@ -14,7 +14,7 @@ _TEXTS: Final = ("fingerprint", "key_id", "kind", "confidence", "second_opinion"
     "audience", "context")  # fmt: skip
 _TIME: Final = re.compile(r"\d{4}-\d\d-\d\d[T ][0-9:.]{5,15}(?:Z|[+-]\d\d:?\d\d)?")
 _NUMBERS: Final = ("line", "offset", "length")
-_FLAGS: Final = ("incident", "partial", "baseline", "honeytoken")
+_FLAGS: Final = ("incident", "partial", "baseline", "honeytoken", "honeytoken", "allowed")
 
 
 def exposure(
@@ -26,7 +26,8 @@ def exposure(
         producer: who saw it.
         row: a line of `guard redact --report` (docs/redact.md).
         tree: the session it was seen in, or the user alone.
-        severity: where it is known better; else high for an incident, medium for what is likely, low for the rest.
+        severity: where it is known better; else critical for a honeytoken, high for an incident, medium for what is
+            likely, low for the rest.
         when: nanoseconds since 1970; now where not given.
     """
     kind = program_name(str(row.get("kind", "secret")))
@@ -57,17 +58,24 @@ def exposure(
             for each in former
             if isinstance(each, dict)
         ]
-    likely = row.get("confidence") in ("high", "medium")
     return producer.event(
         "exposure",
         "secret",
-        severity or (Severity.HIGH if row.get("incident") is True else Severity.MEDIUM if likely else Severity.LOW),
+        severity or _severity(row),
         say("a {} was seen", kind),
         tree=tree,
         detail=detail,
         mitre=("T1552.001",),
         when=when,
     )
+
+
+def _severity(row: Mapping[str, object]) -> Severity:
+    if row.get("honeytoken") is True:
+        return Severity.CRITICAL  # nobody has any business with it
+    if row.get("incident") is True:
+        return Severity.HIGH
+    return Severity.MEDIUM if row.get("confidence") in ("high", "medium") else Severity.LOW
 
 
 def _word(text: str) -> Redacted:

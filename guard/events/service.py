@@ -36,7 +36,7 @@ from guard.events.privacy import node_key
 from guard.events.producer import Producer, boot_id
 from guard.events.settings import Settings
 from guard.events.spool import Spool
-from guard.redact import redact_text, withhold
+from guard.redact import lists, redact_text, withhold
 from guard.redact.server import Ration, listen
 
 CONNECTIONS: Final = 512
@@ -374,9 +374,14 @@ class Service:
         """What `guard redact --record` left, as events; the same row is the same event again."""
         producer = Producer(f"redact:{uid}", "user" if uid else "service", clock=self._clock)
         made = []
+        try:
+            known = lists.load(self._config)
+        except StateError:
+            known = lists.Lists({}, {})  # `guard doctor` tells which line is wrong
         for line in lines:
             try:
                 row = orjson.loads(line)
+                known.judge(row, self._clock() / 1e9)
                 # Root looks through everybody's files: whose the file is, is whose exposure it is.
                 whose = row.get("uid", uid) if uid == 0 else uid
                 whose = whose if isinstance(whose, int) and 0 <= whose < 1 << 32 else uid

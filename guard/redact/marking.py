@@ -10,6 +10,7 @@ from guard.redact.spans import Span, marker
 if TYPE_CHECKING:
     from guard.redact.client import Client
     from guard.redact.fingerprint import Key
+    from guard.redact.lists import Lists
 
 
 class Identity(NamedTuple):
@@ -60,6 +61,18 @@ class Marks:
         """Return what stands in place of a span."""
         identity = self.identity(span)
         return marker(span.kind, identity.fingerprint if identity else None)
+
+    def honeytoken(self, span: Span, lists: Lists) -> str | None:
+        """Return the fingerprint of a honeytoken, also of one that could be guessed, where the key is at hand.
+
+        Args:
+            span: a sighting.
+            lists: the site's.
+        """
+        self.prepare()
+        if not isinstance(self._source, list):
+            return None
+        return next((name for key in self._source if (name := key.of(span.value)) in lists.honeytokens), None)
 
     def _make(self, span: Span) -> Identity | None:
         if not self._ready:

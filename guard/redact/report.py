@@ -8,6 +8,7 @@ import time
 from types import TracebackType
 from typing import Final, Self
 
+from guard.redact import lists
 from guard.redact.exposed import Surroundings
 from guard.redact.files import Output
 from guard.redact.fingerprint import own_folder, state_dir
@@ -48,6 +49,7 @@ class Report:
         self._baseline = baseline
         self._opinion = opinion and bool(path)
         self._opinions = 0
+        self._lists = lists.load()
         self._more = Surroundings(scanner) if record and scanner is not None else None
         self._collect = not path and not record
         self._sarif = path.endswith(".sarif")
@@ -95,6 +97,9 @@ class Report:
             row |= self._more.about(name, sighting, identity.fingerprint if identity else "")
         if identity is not None and identity.former:
             row["former"] = [{"key_id": key, "fingerprint": value} for key, value in identity.former]
+        if self._lists.honeytokens:
+            row["fingerprint"] = row["fingerprint"] or self._marks.honeytoken(span, self._lists)
+        self._lists.judge(row, time.time())
         if self._baseline:
             row["baseline"] = True
         if self._opinion and self._opinions < _OPINIONS:
@@ -114,7 +119,7 @@ class Report:
         if self._output is not None and not self._sarif:
             self._output.write(line)
         if self._file >= 0:
-            os.write(self._file, (json.dumps({"time": _now(), "origin": "user", **row}) + "\n").encode())
+            os.write(self._file, _filed(row))
 
     def __enter__(self) -> Self:
         if self._output is not None:
@@ -135,6 +140,27 @@ class Report:
 def _now() -> str:
     now = time.time()
     return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(now)) + f".{int(now % 1 * 1e6):06d}Z"
+
+
+def _filed(row: dict[str, object]) -> bytes:
+    return (json.dumps({"time": _now(), "origin": "user", **row}) + "\n").encode()
+
+
+def file_rows(rows: list[dict[str, object]]) -> None:
+    """File exposures in the state directory of who runs this.
+
+    Args:
+        rows: as a report writes them.
+
+    Raises:
+        OSError: they cannot be written.
+        StateError: the directory is another's.
+    """
+    handle = _exposures()
+    try:
+        os.write(handle, b"".join(map(_filed, rows)))
+    finally:
+        os.close(handle)
 
 
 def _exposures() -> int:

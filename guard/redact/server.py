@@ -17,10 +17,11 @@ import time
 from contextlib import suppress
 from typing import Final
 
-from guard.errors import StateError
-from guard.redact import fingerprint
+from guard.errors import GuardError, StateError
+from guard.redact import fingerprint, lists
 from guard.redact.client import LIMIT, SO_PEERCRED, socket_paths
 from guard.redact.marking import Identity
+from guard.redact.report import file_rows
 from guard.redact.scan import Scanner
 from guard.redact.spans import Span, marker
 from guard.redact.stream import Sighting, redact_bytes
@@ -78,6 +79,7 @@ class Service:
         self._requests = Ration(500, 2000)
         self._bytes = Ration(64 << 20, 256 << 20)
         self._values = Ration(200, 4000)
+        self._lists = self._load_lists()
         self.started = time.time()
         self.answered = 0
 
@@ -85,6 +87,13 @@ class Service:
         """Read the site's key again, after it was installed or rotated."""
         if self._owner == 0:
             self.keys = fingerprint.site_keys()
+        self._lists = self._load_lists()
+
+    def _load_lists(self) -> lists.Lists:
+        try:
+            return lists.load()
+        except StateError:
+            return lists.Lists({}, {})  # `guard doctor` tells which line is wrong
 
     def answer(self, uid: int, verb: str, word: str, data: bytes) -> tuple[bool, bytes]:
         """Answer one request of a peer.
@@ -106,7 +115,7 @@ class Service:
         if verb in ("redact", "spans"):
             if word not in ("auto", "text", "jsonl", "strace", "pty", "history"):
                 return False, b"unknown format"
-            return True, self._redact(data, word, verb == "spans")
+            return True, self._redact(uid, data, word, verb == "spans")
         if verb == "fingerprint":
             if not self._values.take(uid, 1, now):
                 return False, b"too many fingerprints; wait a second"
@@ -136,10 +145,14 @@ class Service:
             tuple((k.key_id, k.of(span.value)) for k in former if k.until > time.time()),
         )
 
-    def _redact(self, data: bytes, word: str, spans: bool) -> bytes:
+    def _redact(self, uid: int, data: bytes, word: str, spans: bool) -> bytes:
         sightings: list[Sighting] = []
+        watched = spans or bool(self._lists.honeytokens)
         with self._lock:
-            out = redact_bytes(data, self._scanner, self._mark, word, sightings.append if spans else None)
+            out = redact_bytes(data, self._scanner, self._mark, word, sightings.append if watched else None)
+        if self._lists.honeytokens:
+            for sighting in sightings:
+                self._raise(uid, sighting.span)
         if not spans:
             return out
         rows = [
@@ -154,6 +167,20 @@ class Service:
             for s in sightings
         ]
         return json.dumps(rows).encode()
+
+    def _raise(self, uid: int, span: Span) -> None:
+        """File the sighting of a honeytoken; the events service adopts what is filed here."""
+        for key in self.keys or ():
+            name = key.of(span.value)
+            if name in self._lists.honeytokens:
+                row: dict[str, object] = {
+                    "fingerprint": name, "key_id": key.key_id, "kind": span.kind, "partial": False,
+                    "file": f"<uid {uid}>", "length": span.end - span.start, "advice": "find out who used it, and what else they read",
+                }  # fmt: skip
+                self._lists.judge(row, time.time())
+                with suppress(OSError, GuardError):
+                    file_rows([row])
+                return
 
     def _fingerprint(self, kind: str, value: bytes) -> tuple[bool, bytes]:
         if not self.keys:
