@@ -34,6 +34,8 @@ from guard.policy.host import discover
 from guard.policy.keys import CONTROLS
 from guard.policy.model import Effective
 from guard.policy.status import statuses
+from guard.redact.health import NOTHING, Health
+from guard.redact.health import examine as redactor_health
 
 ON_A_FILE_SYSTEM = ("files", "metadata", "world-writable", "setuid")
 """Controls whose acts depend on the file system: what `--path` proves."""
@@ -69,6 +71,7 @@ class Report:
         path: of `--path`, "" for none.
         file_system: of that path.
         refused: what `guard run` said when it did not start under the policy as it is.
+        redactor: the site's key and the redactor's service, as they are here.
     """
 
     kernel: Kernel
@@ -77,6 +80,7 @@ class Report:
     path: str = ""
     file_system: str = ""
     refused: str = ""
+    redactor: Health = NOTHING
 
     @property
     def exit_code(self) -> int:
@@ -115,7 +119,8 @@ def examine(path: str, policy: str, environment: Mapping[str, str], where: Place
         }
         bare, inside, refused = _try(stack, effective, policy, path, tuple(controls), environment, where)
     verdicts = tuple(prove.judge(control, claims[control], bare, inside) for control in controls)
-    return Report(kernel, effective, verdicts, path, file_system(path) if path else "", refused)
+    redactor = redactor_health(where.config)
+    return Report(kernel, effective, verdicts, path, file_system(path) if path else "", refused, redactor)
 
 
 def _effective(policy: str, environment: Mapping[str, str], where: Places) -> Effective:

@@ -50,12 +50,15 @@ def as_text(report: Report) -> str:
     out = [f"policy   {report.effective.name} ({report.effective.assigned_by})", f"host     {_host(kernel)}"]
     if report.path:
         out.append(f"path     {report.path} ({report.file_system})")
+    if report.redactor.key_id:
+        said = "the service answers" if report.redactor.service else "no service"
+        out.append(f"secrets  {report.redactor.key_id}, {said}")
+    for fault in report.redactor.faults:
+        out += _wrap("secrets  ", fault, "         ")
     for name in ("library.pyseccomp", "library.landlock"):
         ability = kernel.abilities.get(name)
         if ability is not None and not ability.works:
-            out += _wrap(
-                "", f"{ability.cause}: no new policy can be compiled -> {ability.remedy}", "         "
-            )
+            out += _wrap("", f"{ability.cause}: no new policy can be compiled -> {ability.remedy}", "         ")
     if report.refused:
         out += ["", *_wrap("NOT STARTED  ", f"guard run says: {report.refused}", " " * 13)]
     out += ["", f"{'control':{_COLUMN}}{'status':10}tried"]
@@ -147,6 +150,11 @@ def as_json(report: Report) -> str:
         },
         "path": {"path": report.path, "file_system": report.file_system} if report.path else None,
         "refused": report.refused,
+        "redactor": {
+            "key_id": report.redactor.key_id or None,
+            "service": report.redactor.service,
+            "faults": list(report.redactor.faults),
+        },
         "controls": {each.control: _control(each, kernel) for each in report.verdicts},
         "exit": report.exit_code,
     }

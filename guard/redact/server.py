@@ -174,9 +174,14 @@ class Service:
             name = key.of(span.value)
             if name in self._lists.honeytokens:
                 row: dict[str, object] = {
-                    "fingerprint": name, "key_id": key.key_id, "kind": span.kind, "partial": False,
-                    "file": f"<uid {uid}>", "length": span.end - span.start, "advice": "find out who used it, and what else they read",
-                }  # fmt: skip
+                    "fingerprint": name,
+                    "key_id": key.key_id,
+                    "kind": span.kind,
+                    "partial": False,
+                    "file": f"<uid {uid}>",
+                    "length": span.end - span.start,
+                    "advice": "find out who used it, and what else they read",
+                }
                 self._lists.judge(row, time.time())
                 with suppress(OSError, GuardError):
                     file_rows([row])

@@ -149,7 +149,7 @@ def test_each_control_is_tried_here_and_is_what_guard_claims(person):
 
 def test_the_json_keys_are_these(person):
     report = person.report()
-    assert list(report) == ["schema", "policy", "kernel", "path", "refused", "controls", "exit"]
+    assert list(report) == ["schema", "policy", "kernel", "path", "refused", "redactor", "controls", "exit"]
     assert list(report["kernel"]) == ["landlock_abi", "landlock_errata", "abilities", "settings"]
     for told in report["controls"].values():
         keys = ["status", "claimed", "missing", "found", "mismatch", "cause", "remedy", "acts"]

@@ -5,12 +5,13 @@ from __future__ import annotations
 import base64
 import json
 import random
+import threading
 import urllib.parse
 from collections.abc import Callable
 
 import pytest
 
-from guard.redact import samples
+from guard.redact import client, samples, server
 from guard.redact.scan import Scanner
 from guard.redact.stream import redact_bytes
 
@@ -117,3 +118,17 @@ def _own_places(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Mo
     place = tmp_path_factory.mktemp("guard")
     monkeypatch.setenv("GUARD_STATE_DIR", str(place / "state"))
     monkeypatch.setenv("GUARD_CONFIG_DIR", str(place / "config"))
+
+
+@pytest.fixture
+def service(tmp_path, monkeypatch):
+    """Run a resident service."""
+    path = str(tmp_path / "run" / "redact.sock")
+    monkeypatch.setenv("GUARD_REDACT_SOCKET", path)
+    ready, stop = threading.Event(), threading.Event()
+    thread = threading.Thread(target=server.serve, args=(path, ready, stop))
+    thread.start()
+    assert ready.wait(20)
+    yield client.Client()
+    stop.set()
+    thread.join(10)

@@ -6,7 +6,6 @@ import pathlib
 import stat
 import subprocess
 import sys
-import threading
 
 import pytest
 
@@ -20,20 +19,6 @@ def site(monkeypatch):
     """Install a site key."""
     fingerprint.store(fingerprint.site_path(), [fingerprint.new_key("site")], replace=False)
     return fingerprint.site_keys()
-
-
-@pytest.fixture
-def service(tmp_path, monkeypatch):
-    """Run a resident service."""
-    path = str(tmp_path / "run" / "redact.sock")
-    monkeypatch.setenv("GUARD_REDACT_SOCKET", path)
-    ready, stop = threading.Event(), threading.Event()
-    thread = threading.Thread(target=server.serve, args=(path, ready, stop))
-    thread.start()
-    assert ready.wait(20)
-    yield client.Client()
-    stop.set()
-    thread.join(10)
 
 
 def identities(scanner, marks, text):

@@ -10,7 +10,7 @@ import time
 import pytest
 
 from guard.errors import StateError
-from guard.redact import fingerprint, lists, server
+from guard.redact import client, fingerprint, lists, server
 from guard.redact.marking import Marks
 from guard.redact.report import Report
 from guard.redact.stream import Redactor
@@ -95,3 +95,19 @@ def test_the_command_lists_a_value_without_writing_it(site, word):
     text = (pathlib.Path(fingerprint.config_dir()) / "honeytokens").read_text()
     assert text == f"{site.of(word.encode())} the old script\n"
     assert done.stdout.decode().strip() == site.of(word.encode())
+
+
+def test_doctor_tells_of_a_missing_key_and_makes_up_none(tmp_path, site, service):
+    from guard.redact import health
+
+    config = tmp_path / "other"
+    config.mkdir()
+    quiet = health.examine(str(config), client.Client(str(tmp_path / "none")))
+    assert (quiet.key_id, quiet.service, quiet.faults) == ("", False, ()), "nobody asked for a key here"
+    (config / "site.toml").write_text("schema = 1\n")
+    missing = health.examine(str(config), client.Client(str(tmp_path / "none")))
+    assert "guard key install" in missing.faults[0]
+    assert not (config / "fingerprint.key").exists()
+    assert health.examine(str(config), service) == (site.key_id, True, ()), "as a user: what the service says"
+    write("allowed", "nonsense")
+    assert "allowed, line 1" in health.examine(fingerprint.config_dir(), service).faults[0]
