@@ -179,6 +179,7 @@ class Service:
                     "kind": span.kind,
                     "partial": False,
                     "file": f"<uid {uid}>",
+                    "uid": uid,
                     "length": span.end - span.start,
                     "advice": "find out who used it, and what else they read",
                 }
