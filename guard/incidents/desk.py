@@ -13,7 +13,7 @@ from guard.events.model import Event, Severity, Tree, say, word
 from guard.events.producer import Ids, Producer
 from guard.incidents.exposure import WORKFLOW
 from guard.incidents.ledger import Action, Ledger, Secret
-from guard.incidents.settings import Settings
+from guard.incidents.settings import DAY, Settings
 from guard.incidents.workflow import Incident, assess, problem
 from guard.redact import redact_text
 
@@ -118,6 +118,24 @@ class Desk:
             when=action.time * 1000,
         )  # fmt: skip
         return replace(event, id=action.id)
+
+    def retire(self) -> int:
+        """Delete what the site keeps no longer: incidents closed long enough, counts of old days. Returns how many.
+
+        An event of a deleted incident that is folded again changes nothing: its id is known.
+        """
+        if not self.settings.keep_days:
+            return 0
+        now = self.ledger.now()
+        before = now - int(self.settings.keep_days * DAY)
+        old = [
+            one.secret
+            for secret in self.ledger.secrets()
+            if (one := assess(secret, self.settings, now)).closed
+            and one.since < before
+            and max(s.received_last for s in secret.sightings) < before
+        ]
+        return self.ledger.forget(old, before)
 
     def alert_overdue(self) -> list[Incident]:
         """Alert of each incident whose clock has run out, once a clock; return those alerted now."""

@@ -13,6 +13,7 @@ import stat
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from types import TracebackType
 from typing import Any, Final, NamedTuple, Self
 
@@ -338,6 +339,28 @@ class Ledger:
                 "SELECT count(DISTINCT recipient || time) FROM sent WHERE time >= ? AND recipient != 'feed'", (moment,)
             ).fetchone()[0]
         )
+
+    def forget(self, secrets: Iterable[Secret], before: int) -> int:
+        """Delete secrets with all that belongs to them, and the counts of days before a moment (µs since 1970).
+
+        Returns:
+            How many secrets and rows of counts there were.
+        """
+        count = 0
+        day = datetime.fromtimestamp(before / 1e6, UTC).strftime("%Y-%m-%d")
+        with self._transaction():
+            for secret in secrets:
+                ids = "SELECT id FROM alias WHERE (key_id, fingerprint) = (?, ?)"
+                for pair in secret.names:
+                    for table in ("sighting", "action", "sent"):
+                        self._db.execute(f"DELETE FROM {table} WHERE alias IN ({ids})", pair)  # noqa: S608
+                    self._db.execute("DELETE FROM alias WHERE (key_id, fingerprint) = (?, ?)", pair)
+                count += 1
+            for table in ("tally", "gauge", "loss"):
+                count += self._db.execute(f"DELETE FROM {table} WHERE day < ?", (day,)).rowcount  # noqa: S608
+            for table in ("change", "access"):
+                count += self._db.execute(f"DELETE FROM {table} WHERE time < ?", (before,)).rowcount  # noqa: S608
+        return count
 
     # --- secrets out
 

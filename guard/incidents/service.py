@@ -187,6 +187,7 @@ def round_(desk: Desk, state: str, accounts: Callable[[], Mapping[str, Any]]) ->
         catch_up(desk.ledger, state)
         quietly(desk)
         desk.alert_overdue()
+        desk.retire()
         if desk.settings.mail:
             send_due(desk, accounts())
     except GuardError as error:

@@ -244,6 +244,20 @@ def test_decisions_are_in_the_stream_and_make_the_same_ledger_again(tmp_path: Pa
     assert again.one("k").state is State.ACCEPTED
 
 
+def test_what_is_closed_long_enough_is_deleted_and_an_old_event_does_not_bring_it_back(tmp_path: Path) -> None:
+    site = Site(tmp_path, Settings(keep_days=30))
+    old = exposure("old")
+    site.fold(old, exposure("open"), event("bind", "bind", severity="medium"))
+    site.desk.decide([site.one("old")], "resolve")
+    site.days(29)
+    assert site.desk.retire() == 0
+    site.days(2)
+    assert site.desk.retire() >= 2
+    site.fold(old)
+    assert [one.id for one in site.all()] == [fingerprint("open")[:12]]
+    assert site.ledger.database.execute("SELECT count(*) FROM tally").fetchone() == (0,)
+
+
 def test_no_node_decides_for_the_site(site: Site) -> None:
     forged = event("exposure", "incident-resolve", T0 + 5, detail={"incident": fingerprint("k")[:12], "who": "root"})
     site.fold(exposure("k"), forged)
