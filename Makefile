@@ -1,5 +1,5 @@
 # Two commands do everything on a fresh machine: `make demo` and `make test`.
-.PHONY: setup demo test test-long test-vm lint bench clean
+.PHONY: setup demo test test-long test-vm lint bench packages clean
 
 setup:
 	@packaging/setup.sh
@@ -26,6 +26,9 @@ bench: setup
 	@.venv/bin/python bench/steady.py
 	@unshare -n .venv/bin/python bench/monitor.py
 	@.venv/bin/python bench/shell.py
+
+packages:
+	@packaging/build-packages dist
 
 clean:
 	rm -rf .venv

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from guard.monitor.answers import ask
-from tests.conftest import GUARD, Account
+from tests.conftest import GUARD, LONG, Account
 from tests.monitor.running import Monitor, loud, running
 
 pytestmark = [pytest.mark.root, pytest.mark.usefixtures("kernel_side")]
@@ -322,6 +322,22 @@ def test_a_secret_in_arguments_is_told_and_no_byte_of_it_is_stored_anywhere(moni
         content = path.read_bytes()
         for secret in (key, half, half[:20], half[20:]):
             assert secret.encode() not in content, path
+
+
+def test_a_storm_of_secrets_leaves_each_told_and_none_stored() -> None:
+    keys = [token() for _ in range(1000 if LONG else 250)]
+    with running() as made:
+        process = made.begin('while read -r key; do /bin/true --token "$key"; done', stdin=subprocess.PIPE)
+        assert process.stdin is not None
+        process.stdin.write("".join(f"{key}\n" for key in keys).encode())
+        process.stdin.close()
+        process.wait()
+        made.rule("tree-stop", process.pid)
+        told = [e for e in made.events(process.pid) if e["rule"] == "exposed-secret"]
+        assert len({e["detail"]["fingerprint"] for e in told}) == len(keys)
+        made.stop()
+        stored = b"".join(p.read_bytes() for p in made.place.rglob("*") if p.is_file() and p != made.agent)
+        assert not [key for key in keys if key[4:].encode() in stored]
 
 
 def test_a_user_s_secret_in_a_program_outside_of_every_tree_is_not_looked_at(monitor: Monitor) -> None:

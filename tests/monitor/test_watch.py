@@ -2,6 +2,7 @@
 
 import secrets
 import string
+import tracemalloc
 from dataclasses import replace
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from guard.monitor.facts import Bind, Coverage, Listen, Loss, Mode, ModeBy, TaintRead, Through, Walk
 from guard.monitor.lineage import Lineage
 from guard.monitor.settings import Limits, MonitorSettings
+from tests.conftest import LONG
 from tests.monitor.desk import Desk, FakeProc, names
 
 
@@ -313,6 +315,25 @@ def test_arguments_are_bounded_in_bytes_and_the_oldest_go_first() -> None:
     assert desk.watch.lineage.image(desk.who(101)).argv == ()
     assert desk.watch.lineage.image(desk.who(101)).name == "x"
     assert desk.watch.lineage.image(desk.who(110)).argv == ("x", "y" * 300)
+
+
+def test_ten_thousand_trees_and_a_hundred_thousand_processes_fit_into_what_is_promised() -> None:
+    desk = Desk()
+    trees, processes = (10_000, 100_000) if LONG else (1_000, 10_000)
+    tracemalloc.start()
+    try:
+        for pid in range(trees):
+            desk.take(desk.exec(500_000 + pid, "claude", root=500_000 + pid, harness=True))
+        for n in range(processes - trees):
+            root = 500_000 + n % trees
+            line = f"gcc -O2 -c file{n}.c -o file{n}.o -I/usr/include/x"
+            desk.take(desk.fork(root, n, root), desk.exec(n, line, root=root, ppid=root))
+        held, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert len(desk.watch.lineage.trees) == trees
+    assert len(desk.watch.lineage) == processes
+    assert held < (processes * 1200) + (12 << 20)
 
 
 def test_the_kernels_labels_are_the_truth_after_a_loss(desk: Desk) -> None:

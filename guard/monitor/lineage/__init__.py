@@ -17,8 +17,10 @@ from guard.monitor.settings import MonitorSettings
 
 TREES_MOST = 10_000
 PROCESSES_MOST = 100_000
-TEXT_MOST = 4 << 20
+TEXT_MOST = 12 << 20
 """Bytes of arguments that are kept; the processes that started longest ago lose theirs first."""
+_WORD = 56
+"""Bytes that a word costs beside its letters."""
 _SAMPLES = 16
 _BINDS = 64
 
@@ -258,7 +260,7 @@ class Lineage:
 
     def _keep_text(self, pid: int, image: Image) -> None:
         self._text -= self._texts.pop(pid, 0)
-        size = sum(map(len, image.argv))
+        size = sum(len(word) + _WORD for word in image.argv)
         self._texts[pid] = size
         self._text += size
         while self._text > self._most_text and len(self._texts) > 1:
