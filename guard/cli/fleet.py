@@ -78,6 +78,9 @@ def _print(nodes: list[Node], wrong: list[Notice], now: float) -> None:
             node.host, heard, str(node.state.get("version", "")), str(node.state.get("backend", "")),
             "; ".join(problems) or "-",
         ))  # fmt: skip
+    for each in wrong:
+        if not each.host:
+            sys.stderr.write(f"guard: {each.detail['nodes']} of {each.detail['of']} nodes are silent\n")
     widths = [max(len(row[column]) for row in rows) for column in range(4)]
     for row in rows:
         cells = [cell.ljust(width) for cell, width in zip(row[:4], widths, strict=True)]

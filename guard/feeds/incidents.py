@@ -48,7 +48,11 @@ class Incidents(Sink):
         except StateError as error:
             self.drop()
             raise Undelivered(str(error)) from error
-        self.settle()
+        try:
+            self.settle()
+        except Undelivered as error:
+            # What came in is in: only the word of something is not out yet, and is tried again.
+            raise Undelivered(error.reason, outcome) from error
         return outcome
 
     def settle(self) -> Outcome:

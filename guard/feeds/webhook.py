@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from guard.feeds.config import Feed
 from guard.feeds.http import CONTENT_AT_FAULT, Http, in_parts
 from guard.feeds.secrets import secret, secret_bytes
-from guard.feeds.sink import Context, Item, Outcome, Sink, Undelivered
+from guard.feeds.sink import Context, FeedError, Item, Outcome, Sink, Undelivered
 
 _TYPES = {"object": "application/json", "array": "application/json", "lines": "application/x-ndjson"}
 
@@ -71,7 +71,10 @@ def signature(key: bytes, identity: str, timestamp: str, body: bytes) -> str:
 def _key(secret: bytes) -> bytes:
     """Return the key's bytes; `whsec_` before base64 is how the standard writes one."""
     if secret.startswith(b"whsec_"):
-        return base64.b64decode(secret[6:])
+        try:
+            return base64.b64decode(secret[6:], validate=True)
+        except ValueError as error:
+            raise FeedError("hmac_file: what follows whsec_ is no base64", "write the key as you got it") from error
     return secret
 
 

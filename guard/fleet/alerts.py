@@ -6,7 +6,7 @@ from guard.events.model import Event, say
 from guard.events.producer import Producer
 from guard.events.wire import Severity
 from guard.feeds.telling import Teller, redacted
-from guard.fleet.judge import Limits, Notice, judge
+from guard.fleet.judge import MANY, Limits, Notice, judge
 from guard.fleet.store import Store
 from guard.redact import Redacted, redact_text
 
@@ -24,16 +24,17 @@ def tell(store: Store, teller: Teller, now: float, limits: Limits = Limits()) ->
         How many events were made, and "" or why not all could be put on record (they are tried again next time).
     """
     store.settle(judge(store.nodes(), store.gaps(), now, limits), now)
-    count = 0
+    made: list[tuple[int, Event]] = []
     for number, notice, kept in store.untold():
         event = Event.from_json(kept) if kept else _event(teller.producer, notice)
         if not kept:
             store.made(number, event.to_json())
-        if problem := teller.put(event):
-            return count, problem
+        made.append((number, event))
+    if made and (problem := teller.put(*(event for _, event in made))):
+        return 0, problem
+    for number, _ in made:
         store.told(number)
-        count += 1
-    return count, ""
+    return len(made), ""
 
 
 def _event(producer: Producer, notice: Notice) -> Event:
@@ -55,8 +56,14 @@ def _said(notice: Notice) -> tuple[Severity, Redacted]:
     host = redact_text(notice.host[:40], "text")
     detail = notice.detail
     if notice.closed is not None:
+        if notice.subject == MANY:
+            return Severity.INFO, say("most nodes are heard again")
         what = {"silent": "{} is heard again", "gap": "{}: a gap in its events was filled"}
         return Severity.INFO, say(what.get(notice.kind, "{}: over"), host)
+    if notice.kind == "silent" and notice.subject == MANY:
+        nodes, total = detail.get("nodes"), detail.get("of")
+        counts = [each if isinstance(each, int) else 0 for each in (nodes, total)]
+        return Severity.CRITICAL, say("{} of {} nodes are silent: the way to them, or the site itself?", *counts)
     if notice.kind == "silent":
         seconds = detail.get("seconds")
         late = "{}: no fresh heartbeat for {} s, its events come late" if "late" in detail else "{} is silent for {} s"

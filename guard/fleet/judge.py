@@ -14,6 +14,12 @@ STATUSES: Final = ("enforced", "partial", "absent")
 """A control's statuses, the best first."""
 
 
+MANY: Final = "many"
+"""Subject of the one notice for most of a fleet."""
+
+_MANY: Final = 20
+
+
 @dataclass(frozen=True)
 class Limits:
     """When something is wrong.
@@ -172,13 +178,19 @@ def judge(nodes: Iterable[Node], gaps: Iterable[Gap], now: float, limits: Limits
         limits: when it is wrong.
     """
     notices = []
+    total = 0
     for node in nodes:
+        total += 1
         silent = now - node.beat
         if node.every and silent > node.every * limits.silence:
             detail = {"last": _rfc3339(node.beat), "seconds": int(silent), "every_s": int(node.every)}
             if now - node.last < node.every:
                 detail["late"] = int(silent)  # its events come: they are held up, or its clock is behind
             notices.append(Notice(node.host, "silent", "", detail, now))
+    if len(notices) > max(_MANY, total // 2):
+        # A fleet does not fall silent node by node: one alert, not one for each.
+        some = sorted(notice.host for notice in notices)[:_MANY]
+        notices = [Notice("", "silent", MANY, {"nodes": len(notices), "of": total, "some": some}, now)]
     for gap in gaps:
         if now - gap.noticed > limits.grace:
             detail = {"producer": gap.producer, "first": gap.first, "last": gap.last, "missing": gap.count}

@@ -83,8 +83,13 @@ class Rsyslog:
         return cls(folder, [files, module], inputs, template)
 
     @classmethod
-    def relp(cls, folder: Path, port: int) -> Rsyslog:
-        return cls(folder, ['module(load="imrelp")'], [f'input(type="imrelp" address="127.0.0.1" port="{port}" ruleset="all")'])
+    def relp(cls, folder: Path, port: int, authority: Authority | None = None, node: str = "") -> Rsyslog:
+        tls = "" if authority is None else (
+            f' tls="on" tls.authMode="name" tls.permittedPeer=["{node}"] tls.caCert="{authority.folder}/ca.pem"'
+            f' tls.myCert="{authority.folder}/siem.test.pem" tls.myPrivKey="{authority.folder}/siem.test.key"'
+        )  # fmt: skip
+        module = 'module(load="imrelp" tls.tlslib="openssl" ruleset="all")'
+        return cls(folder, [], [module, f'input(type="imrelp" address="127.0.0.1" port="{port}"{tls})'])
 
     @classmethod
     def tcp(cls, folder: Path, port: int) -> Rsyslog:

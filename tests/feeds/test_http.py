@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import secrets
+import ssl
 import subprocess
 import sys
 import threading
@@ -20,6 +21,7 @@ from guard.events.reader import Reader, rows_of
 from tests.conftest import LONG
 from tests.feeds import made
 from tests.feeds.cluster import free_ports
+from tests.feeds.rsyslog import Authority
 from tests.feeds.running import drained, feeds, toml
 
 RECEIVER = Path(__file__).with_name("receiver.py")
@@ -60,8 +62,39 @@ def test_a_webhook_that_fails_hangs_and_dies_in_turn_gets_every_event(tmp_path: 
     # After removal by id, which the set is, each is there exactly once: nothing else is needed of a receiver.
 
 
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("fault", ["", "no certificate", "strange authority"])
+def test_https_checks_both_sides(tmp_path: Path, fault: str) -> None:
+    made.write(tmp_path / "events.jsonl", made.events(100))
+    authority = Authority(tmp_path, "login1.test", "127.0.0.1")
+    options = authority.options("login1.test")[:3]
+    if fault == "no certificate":
+        options = options[:1]
+    elif fault:
+        (tmp_path / "other").mkdir()
+        options[0] = Authority(tmp_path / "other", "login1.test").options("login1.test")[0]
+    seen: list[int] = []
+
+    def take(path: str, head: dict[str, str], body: bytes) -> tuple[int, object]:
+        seen.append(len(json.loads(body)))
+        return 200, {}
+
+    tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=str(tmp_path / "ca.pem"))
+    tls.verify_mode = ssl.CERT_REQUIRED
+    tls.load_cert_chain(tmp_path / "127.0.0.1.pem", tmp_path / "127.0.0.1.key")
+    with server(take, tls) as url:
+        config = toml(tmp_path, ['name = "hook"', 'kind = "webhook"', f'url = "{url}"', "timeout = 2", *options])
+        words = ("--config", str(config), "--input", str(tmp_path / "events.jsonl"), "--drain", "--timeout", "5")
+        with feeds(*words) as feed:
+            _, said = feed.communicate(timeout=40)
+    assert (feed.returncode == 0) is (not fault), said
+    assert sum(seen) == (0 if fault else 100)
+
+
 @contextmanager
-def server(handler: Callable[[str, dict[str, str], bytes], tuple[int, object]]) -> Iterator[str]:
+def server(
+    handler: Callable[[str, dict[str, str], bytes], tuple[int, object]], tls: ssl.SSLContext | None = None
+) -> Iterator[str]:
     """An HTTP server in this process; the handler gets path, headers and body."""
 
     class Handler(BaseHTTPRequestHandler):
@@ -81,9 +114,11 @@ def server(handler: Callable[[str, dict[str, str], bytes], tuple[int, object]]) 
 
     http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     http.daemon_threads = True
+    if tls is not None:
+        http.socket = tls.wrap_socket(http.socket, server_side=True, do_handshake_on_connect=False)
     thread = threading.Thread(target=http.serve_forever, daemon=True)
     thread.start()
-    yield f"http://127.0.0.1:{http.server_address[1]}"
+    yield f"{'https' if tls else 'http'}://127.0.0.1:{http.server_address[1]}"
     http.shutdown()
     http.server_close()
 

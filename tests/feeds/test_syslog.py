@@ -135,6 +135,34 @@ def test_relp_loses_nothing_when_the_receiver_is_killed(tmp_path: Path) -> None:
         until(lambda: set(made.ids(rsyslog.events())) >= set(expected), 20, "all events at rsyslogd")
 
 
+@needs("imrelp")
+@pytest.mark.timeout(90)
+@pytest.mark.parametrize("fault", ["", "no certificate", "strange authority"])
+def test_relp_over_tls_checks_both_sides(tmp_path: Path, fault: str) -> None:
+    expected = made.write(tmp_path / "events.jsonl", made.events(500))
+    authority = Authority(tmp_path, NODE)
+    options = authority.options(NODE)
+    if fault == "no certificate":
+        options = [options[0], options[3]]
+    elif fault:
+        (tmp_path / "other").mkdir()
+        options[0] = Authority(tmp_path / "other", NODE).options(NODE)[0]
+    port = free_ports(1)[0]
+    with Rsyslog.relp(tmp_path, port, authority, NODE) as rsyslog:
+        until(lambda: listening(port), 20, "rsyslogd")
+        config = toml(tmp_path, [
+            'name = "siem"', 'kind = "relp"', f'server = "127.0.0.1:{port}"', "timeout = 2", *options
+        ])  # fmt: skip
+        words = ("--config", str(config), "--input", str(tmp_path / "events.jsonl"), "--drain", "--timeout", "8")
+        with feeds(*words) as feed:
+            _, said = feed.communicate(timeout=40)
+        assert (feed.returncode == 0) is (not fault), said
+        if not fault:
+            until(lambda: made.ids(rsyslog.events()) == expected, 20, "all events at rsyslogd")
+        else:
+            assert rsyslog.lines() == []
+
+
 def item(**more: object) -> Item:
     event = {"id": "1", "time": "2026-01-31T08:00:00.000001Z", "host": "login1", "rule": "bind.any", "producer": "monitor",
              "seq": 3, "control": "bind", "verdict": "denied", "origin": "kernel", **more}  # fmt: skip

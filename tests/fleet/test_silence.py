@@ -140,3 +140,17 @@ def test_a_gap_is_left_some_time_to_be_filled() -> None:
     gap = Gap("a", "p", 3, 4, noticed=1000)
     assert judge([], [gap], 1500) == []
     assert [notice.detail["missing"] for notice in judge([], [gap], 1700)] == [2]
+
+
+def test_a_fleet_that_falls_silent_is_one_alert(state: Path) -> None:
+    beat = b"".join(beats(f"login{number}", 0) for number in range(40))
+    ingest(state, "-", "--no-alerts", input=beat)
+    for minutes in (20, 21):
+        guard(state, "fleet", "status", "--alert", "--at", at(minutes * 60))
+    assert [(event["severity"], event["message"]) for event in alerts(state)] == [
+        ("critical", "40 of 40 nodes are silent: the way to them, or the site itself?")
+    ]
+    back = b"".join(beats(f"login{number}", 1500, every=1500) for number in range(38))
+    ingest(state, "-", "--no-alerts", input=back)
+    guard(state, "fleet", "status", "--alert", "--at", at(1500))
+    assert [event["severity"] for event in alerts(state)] == ["critical", "info", "high", "high"]
