@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import socket
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
@@ -18,7 +18,7 @@ from guard.events.intake import bound_id
 from guard.events.peers import SO_PEERCRED
 from guard.events.query import Query, find, framed
 from guard.events.reader import Reader
-from guard.events.sink import socket_path
+from guard.events.sink import SOCKET, socket_path
 from guard.events.spool import Spool
 from guard.events.wire import Severity, parse
 
@@ -204,3 +204,39 @@ def _record(spool: str, query: Query) -> None:
     )  # fmt: skip
     with suppress(SpoolError), Spool(spool) as writer:  # a service that has just started writes it: it records
         writer.append([event])
+
+
+def erase(spool: str, positions: Sequence[int], uid: int) -> int:
+    """Erase what is personal in rows of a spool: by our own hand, or by the service that writes it.
+
+    Args:
+        spool: its directory.
+        positions: of the rows.
+        uid: whose they are: states that name this user go too.
+
+    Returns:
+        How many rows had anything personal left.
+
+    Raises:
+        SpoolError: neither is possible.
+    """
+    try:
+        with Spool(spool, patience=0.5) as writer:
+            count = writer.erase(positions)
+            writer.forget_user(uid)
+            return count
+    except SpoolError:
+        beside = os.path.join(os.path.dirname(os.path.abspath(spool)), SOCKET)
+        channel = connect(beside, 120) or connect(socket_path(), 120)
+        if channel is None:
+            raise
+    count = 0
+    with channel, channel.makefile("rb") as stream:
+        for at in range(0, max(1, len(positions)), 5000):
+            order = {"erase": list(positions[at : at + 5000]), "uid": uid, "spool": os.path.realpath(spool)}
+            channel.sendall(orjson.dumps(order) + b"\n")
+            answer = stream.readline()
+            if not answer.startswith(b'{"erased"'):
+                raise SpoolError("the service erased nothing", "it takes this from root alone, for its own spool")
+            count += int(orjson.loads(answer)["erased"])
+    return count

@@ -74,8 +74,8 @@ class Entry:
 
     @property
     def displaces(self) -> int:
-        """The rank below which stored rows make way for it: a user's claim displaces only users' telemetry."""
-        return 0 if not self.is_alert else 1 if self.rank == 2 else 3
+        """The rank below which stored rows make way for it: what users claim displaces only their own telemetry."""
+        return (0, 1, 1, 3)[self.rank]
 
     @property
     def key(self) -> str:

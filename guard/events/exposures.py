@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
+from hashlib import sha256
 from typing import Final
 
+import orjson
+
+from guard.errors import GuardError
+from guard.events.forms.parts import milliseconds
 from guard.events.model import Detail, Event, Severity, Tree, say
 from guard.events.producer import Producer
+from guard.events.wire import dump
 from guard.redact import Redacted, bless, program_name, redact_text, withhold
 
 _TEXTS: Final = ("fingerprint", "key_id", "kind", "confidence", "second_opinion", "advice", "carrier",
@@ -82,3 +88,43 @@ def _word(text: str) -> Redacted:
     """A digest, a key's id or a kind: letters, digits and dashes, or nothing at all."""
     plain = text.replace("-", "").replace("_", "").replace(".", "").replace(":", "")
     return bless(text) if len(text) <= 160 and (plain.isalnum() and plain.isascii()) else withhold(text)
+
+
+def as_events(
+    lines: Sequence[bytes],
+    uid: int,
+    file: str,
+    name: Callable[[int], str] = lambda _: "",
+    judge: Callable[[dict[str, object]], object] = lambda _: None,
+) -> list[bytes]:
+    """Make events of the rows that `guard redact --record` left; the same row is the same event again.
+
+    Args:
+        lines: rows of JSON. What is none comes back as it is, to be refused and counted like any such line.
+        uid: whose they are.
+        file: what tells the file from others of that user's.
+        name: gives a user's name.
+        judge: adds to a row what the site's lists say of it.
+    """
+    producer = Producer(f"redact:{uid}", "user" if uid else "service")
+    made = []
+    for line in lines:
+        try:
+            row = orjson.loads(line)
+            judge(row)
+            # Root looks through everybody's files: whose the file is, is whose exposure it is.
+            whose = row.get("uid", uid) if uid == 0 else uid
+            whose = whose if isinstance(whose, int) and 0 <= whose < 1 << 32 else uid
+            event = exposure(producer, row, tree=Tree(uid=whose, user=name(whose)))
+        except (orjson.JSONDecodeError, AttributeError, GuardError):
+            made.append(line)
+            continue
+        whole = event.plain()
+        moment = row.get("time")
+        whole["time"] = moment if isinstance(moment, str) else event.time
+        whole["seq"] = 0
+        digest = sha256(f"{uid}\n{file}\n".encode() + line).hexdigest()
+        when = f"{milliseconds(str(moment)) & 0xFFFFFFFFFFFF:012x}"
+        whole["id"] = f"{when[:8]}-{when[8:]}-7{digest[:3]}-8{digest[3:6]}-{digest[6:18]}"
+        made.append(dump(whole))
+    return made

@@ -113,7 +113,7 @@ def find(reader: Reader, query: Query, uid: int | None) -> Iterator[Row | None]:
         if not query.follow:
             return
         after = max(after, reader.high())
-        reader.wait(after, 0.5)
+        reader.wait(after, 0.5, step=0.1)
         yield None
 
 

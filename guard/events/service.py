@@ -21,15 +21,16 @@ from typing import Final
 
 import orjson
 
-from guard.errors import EventError, GuardError, PolicyError, SpoolError, StateError
+from guard.errors import EventError, PolicyError, SpoolError, StateError
 from guard.events import adopt, settings
+from guard.events.adopting import AGAIN, Adoption
 from guard.events.connection import Connection
 from guard.events.entry import Entry
-from guard.events.exposures import exposure
+from guard.events.exposures import as_events
 from guard.events.gate import Batch, Gate
 from guard.events.heartbeat import Beat, heartbeat
-from guard.events.intake import Node, Redactor, Sessions, accept, bound_id
-from guard.events.model import Event, Severity, Tree, say
+from guard.events.intake import Node, Redactor, Sessions, accept
+from guard.events.model import Event, Severity, say
 from guard.events.names import Names
 from guard.events.peers import Peer, peer_of
 from guard.events.privacy import node_key
@@ -48,9 +49,10 @@ SWEEP: Final = 10.0
 TRIM: Final = 60.0
 TELL: Final = 10.0
 """Seconds between two events that tell of losses."""
-CHILDREN: Final = 4
-AGAIN: Final = 0.2
-"""Seconds between two readings of one user's spool, however often is asked: each costs a process."""
+BATCH: Final = 4000
+"""Events after which a turn takes no more."""
+LINE: Final = 2048
+"""Bytes that a line of a user's may have on average."""
 POKE: Final = b'{"adopt":true}'
 """A line by which a user asks that his own spool be adopted now."""
 ADOPTED: Final = b'{"adopted":true}\n'
@@ -92,20 +94,17 @@ class Service:
         self._node = Node(os.uname().nodename, boot_id(), self._owner, clock, self._names)
         self.producer = Producer("service", clock=clock)
         self._sessions = Sessions(_sessions(self.spool.kept("session")))
-        self._adopted = {key: int(value) for key, value in self.spool.kept("adopted").items()}
+        self._adoption = Adoption(self.spool.kept("adopted"))
         self._gate = self._new_gate()
         self._redactor = Redactor()
-        self._ration = Ration(self.settings.ration.rate, self.settings.ration.burst)
+        self._ration, self._bytes = self._rations()
         self._beat = beat
         self._told = False
-        self._read_at: dict[int, float] = {}
+        self._turns = 0
         self._broken: dict[str, tuple[int, int, int]] = {}
         self._accepted = 0
         self._claimed: OrderedDict[str, int] = OrderedDict()
         self._connections: dict[int, Connection] = {}
-        self._readings: dict[int, adopt.Reading] = {}
-        self._pokes: dict[tuple[int, str], list[Connection]] = {}
-        self._wanted: OrderedDict[tuple[int, str], None] = OrderedDict()
         self._selector = selectors.DefaultSelector()
         self._path = socket_at
         self._listener = listen(socket_at, everybody=self._owner == 0)
@@ -136,10 +135,15 @@ class Service:
     def turn(self, timeout: float) -> None:
         """One turn: take what is there, store it, acknowledge it, do what is due."""
         # Who is read for again has to wait a little, and is not to wait longer.
-        ready = self._selector.select(min(timeout, AGAIN) if self._wanted else timeout)
+        ready = self._selector.select(min(timeout, AGAIN) if self._adoption.waits else timeout)
+        # Each in turn is the first: what is over `BATCH` waits in its sockets.
+        self._turns += 1
+        at = self._turns % (len(ready) or 1)
         batch = Batch()
         answers: list[tuple[Connection, bytes]] = []
-        for key, _ in ready:
+        for key, _ in ready[at:] + ready[:at]:
+            if len(batch.entries) > BATCH:
+                break
             if key.fileobj is self._listener:
                 self._accept()
             elif isinstance(key.data, Connection):
@@ -148,17 +152,17 @@ class Service:
                 self._adopt(key.data, batch)
             elif isinstance(key.data, socket.socket):
                 key.data.recv(4096)
-        for reading in [each for each in self._readings.values() if each.is_late()]:
+        for reading in self._adoption.late():
             self._adopt(reading, batch)
         self._housekeeping(batch)
         self._store(batch)
         self._answer(answers)
-        self._start_readings()
+        for reading in self._adoption.start():
+            self._selector.register(reading.fileno(), selectors.EVENT_READ, reading)
 
     def close(self) -> None:
         """Close everything; the socket goes."""
-        for reading in list(self._readings.values()):
-            reading.finish()
+        self._adoption.close()
         for connection in list(self._connections.values()):
             self._drop(connection)
         self._listener.close()
@@ -171,17 +175,24 @@ class Service:
         if not (batch.entries or batch.kept or batch.lost):
             return
         self._gate.settle(batch)
-        batch.kept += [("session", name, _session(self._sessions.known.get(name))) for name in self._sessions.changed]
-        self._sessions.changed.clear()
+        changed = self._sessions.changed
+        batch.kept += [("session", name, _session(self._sessions.known.get(name))) for name in changed]
+        self._sessions.changed = set()
         try:
             done = self.spool.append(batch.entries, kept=batch.kept, lost=batch.lost)
         except SpoolError:
             # Nothing of it is acknowledged, and it comes again: what was counted of it must not count twice.
             self._gate = self._new_gate()
+            self._sessions.changed |= changed
+            self._adoption.forget(self.spool.kept("adopted"))
             for connection in list(self._connections.values()):
                 self._drop(connection)
             raise
         self._accepted += done.count
+
+    def _rations(self) -> tuple[Ration, Ration]:
+        given = self.settings.ration
+        return Ration(given.rate, given.burst), Ration(given.rate * LINE, given.burst * LINE)
 
     def _new_gate(self) -> Gate:
         return Gate(
@@ -215,9 +226,7 @@ class Service:
         if self._connections.pop(connection.fileno(), None) is not None:
             self._selector.unregister(connection.channel)
         connection.channel.close()
-        for waiting in self._pokes.values():
-            if connection in waiting:
-                waiting.remove(connection)
+        self._adoption.drop(connection)
 
     def _receive(self, connection: Connection, batch: Batch, answers: list[tuple[Connection, bytes]]) -> None:
         try:
@@ -228,6 +237,8 @@ class Service:
         if POKE in lines:
             self._poke(connection)
             lines = [line for line in lines if line != POKE]
+        if connection.peer.is_root and lines and lines[0].startswith(b'{"erase":'):
+            self._erase(connection, lines.pop(0))
         if lines:
             connection.through += len(lines)
             connection.dropped += self._take(lines, connection.peer, batch)
@@ -240,7 +251,7 @@ class Service:
         """Put lines into a batch; returns how many were not taken."""
         dropped = 0
         if not peer.is_root and not adopted:
-            allowed = self._allowed(peer.uid, len(lines))
+            allowed = self._allowed(peer.uid, lines)
             if allowed < len(lines):
                 batch.lose("ration", f"uid {peer.uid}", len(lines) - allowed)
                 dropped += len(lines) - allowed
@@ -260,12 +271,12 @@ class Service:
         self._gate.judge(found, batch)
         return dropped
 
-    def _allowed(self, uid: int, wanted: int) -> int:
-        now = time.monotonic()
-        if self._ration.take(uid, wanted, now):
-            return wanted
-        count = 0
-        while count < wanted and self._ration.take(uid, 1, now):
+    def _allowed(self, uid: int, lines: Sequence[bytes]) -> int:
+        """How many of these lines a user may hand in now: a ration of lines, and one of 2 KiB a line."""
+        now, count = time.monotonic(), 0
+        for line in lines:
+            if not (self._ration.take(uid, 1, now) and self._bytes.take(uid, len(line), now)):
+                break
             count += 1
         return count
 
@@ -301,100 +312,60 @@ class Service:
             except OSError:
                 self._drop(connection)
 
-    # Users' own spools ------------------------------------------------------------------------------
+    # What users left, and what root asks ------------------------------------------------------------
 
     def _poke(self, connection: Connection) -> None:
         """Somebody says that there is something new, and waits until it is adopted: his own, or for root all."""
         peer = connection.peer
         places = [each for each in self._places() if each[0] == peer.uid or peer.is_root]
-        connection.adopting = len(places)
-        if not places:
+        if not self._adoption.want(places, connection):
             self._answer([(connection, ADOPTED)])
-        for each in places:
-            self._pokes.setdefault(each, []).append(connection)
-            self._wanted[each] = None
-            self._wanted.move_to_end(each, last=False)
 
     def _places(self) -> list[tuple[int, str]]:
         if self._owner:
             return [(self._owner, self._state)]
         return [(0, self._state), *(each for each in adopt.places(self.settings.adopt) if each[0])]
 
-    def _start_readings(self) -> None:
-        # One at a time for each user: who poked in the middle of one waits for the next.
-        now = time.monotonic()
-        busy = {each.uid for each in self._readings.values()}
-        busy |= {uid for uid, when in self._read_at.items() if now - when < AGAIN}
-        for uid, directory in [each for each in self._wanted if each[0] not in busy]:
-            if len(self._readings) >= CHILDREN or uid in busy:
-                continue
-            busy.add(uid)
-            self._read_at[uid] = now
-            del self._wanted[uid, directory]
-            prefix = f"{uid} "
-            known = {key[len(prefix) :]: value for key, value in self._adopted.items() if key.startswith(prefix)}
-            try:
-                reading = adopt.Reading(uid, directory, known)
-            except OSError:
-                return  # no process to be had: with the next look
-            self._readings[reading.fileno()] = reading
-            self._selector.register(reading.fileno(), selectors.EVENT_READ, reading)
-
     def _adopt(self, reading: adopt.Reading, batch: Batch) -> None:
+        """Take what a child has read; who waits for it is told when it is stored."""
         if not reading.advance():
             return
         self._selector.unregister(reading.fileno())
-        del self._readings[reading.fileno()]
         peer = Peer(0, reading.uid, reading.uid, frozenset(), False)
-        more = False
-        for part in reading.finish():
+        count = 0
+        parts = reading.finish()
+        for part in parts:
             lines = part.lines
             if part.name.startswith("exposures"):
                 lines = self._exposures(lines, reading.uid, part.key)
             self._take(lines, peer, batch, adopted=True)
-            key = f"{reading.uid} {part.key}"
-            batch.kept.append(("adopted", key, b"%d" % part.end))
-            self._adopted[key] = part.end
-            more |= part.more
-        place = reading.uid, reading.directory
-        if more:
-            self._wanted[place] = None
-        if place in self._wanted:
-            return  # who poked in the middle of it waits for the next
-        waiting = self._pokes.pop(place, [])
+            count += len(lines)
+            batch.kept.append(("adopted", f"{reading.uid} {part.key}", b"%d" % part.end))
+        waiting = self._adoption.done(reading, parts, count / self.settings.ration.rate if reading.uid else 0.0)
         if waiting:
             self._store(batch)
             batch.clear()
-        for each in waiting:
-            each.adopting -= 1
-            if not each.adopting:
-                self._answer([(each, ADOPTED)])
+            self._answer([(each, ADOPTED) for each in waiting])
 
     def _exposures(self, lines: Sequence[bytes], uid: int, file: str) -> list[bytes]:
-        """What `guard redact --record` left, as events; the same row is the same event again."""
-        producer = Producer(f"redact:{uid}", "user" if uid else "service", clock=self._clock)
-        made = []
+        """What `guard redact --record` left, as events, with what root's lists say of each."""
         try:
             known = lists.load(self._config)
         except StateError:
             known = lists.Lists({}, {})  # `guard doctor` tells which line is wrong
-        for line in lines:
-            try:
-                row = orjson.loads(line)
-                known.judge(row, self._clock() / 1e9)
-                # Root looks through everybody's files: whose the file is, is whose exposure it is.
-                whose = row.get("uid", uid) if uid == 0 else uid
-                whose = whose if isinstance(whose, int) and 0 <= whose < 1 << 32 else uid
-                event = exposure(producer, row, tree=Tree(uid=whose, user=self._names.user(whose)))
-            except (orjson.JSONDecodeError, AttributeError, GuardError):
-                made.append(line)  # refused and counted as any line that is no event
-                continue
-            whole = event.plain()
-            stamp = row.get("time")
-            whole["time"] = stamp if isinstance(stamp, str) else whole["time"]
-            whole["id"] = bound_id(event.id[:8] + event.id[8:], f"{file}\n{line.decode('utf-8', 'replace')}", uid)
-            made.append(orjson.dumps(whole))
-        return made
+        return as_events(lines, uid, file, self._names.user, lambda row: known.judge(row, self._clock() / 1e9))
+
+    def _erase(self, connection: Connection, line: bytes) -> None:
+        """Erase what is personal in rows, for root (`guard privacy purge`)."""
+        order = orjson.loads(line)
+        if order.get("spool") != os.path.realpath(self.spool_path):
+            self._answer([(connection, b'{"error":"another spool"}\n')])  # positions mean something in one alone
+            return
+        count = self.spool.erase(int(each) for each in order["erase"])
+        if isinstance(order.get("uid"), int):
+            self.spool.forget_user(order["uid"])
+            self._gate = self._new_gate()
+        self._answer([(connection, orjson.dumps({"erased": count}) + b"\n")])
 
     # What is due ------------------------------------------------------------------------------------
 
@@ -405,8 +376,7 @@ class Service:
         if self._is_due("config", 5.0, now) and settings.stamps(self._config) != self.settings.stamps:
             self.reload()
         if self._is_due("sweep", SWEEP, now):
-            for each in self._places():
-                self._wanted.setdefault(each)
+            self._adoption.want(self._places(), None)
         if self._is_due("trim", TRIM, now):
             self.spool.trim()
             self.spool.forget_kept("session", int(self._clock() / 1e9) - 30 * 86400)
@@ -469,7 +439,7 @@ class Service:
                 self._broken = found
                 self._tell_broken(str(error), batch)
         self._store(batch)
-        self._ration = Ration(self.settings.ration.rate, self.settings.ration.burst)
+        self._ration, self._bytes = self._rations()
         self._gate = self._new_gate()
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 
-from guard.events.spool import Reader, Spool, rows_of
+from guard.events import client
+from guard.events.spool import Reader, rows_of
 from guard.incidents.privacy import Keeper, about
 from guard.redact.fingerprint import state_dir
 
@@ -31,8 +32,7 @@ class SpoolKeeper:
         with Reader(self._path) as reader:
             wanted = [r.position for r in rows_of(reader, quiet=True) if about(r.line, user, uid, before)]
         if wanted:
-            with Spool(self._path) as spool:
-                spool.erase(wanted)
+            client.erase(self._path, wanted, uid)
         return len(wanted)
 
 

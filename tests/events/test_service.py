@@ -305,6 +305,23 @@ def test_the_chain_is_checked_from_the_command_line(node: Node) -> None:
     assert "BROKEN at row 9" in done.stdout
 
 
+def test_what_is_personal_is_erased_under_a_running_service_by_root_alone(node: Node, account: Account) -> None:
+    send(node, account, event(message="unspeakable"), event(message="another"))
+    order = {"erase": [1, 2, 3], "uid": account.uid, "spool": str(node.state / "spool")}
+    assert send(node, account, json.dumps(order).encode())["dropped"] == 1
+    assert len(found(node, "unspeakable")) == 1
+    code = "import sys; from guard.events import client; print(client.erase(sys.argv[1], [1, 2, 3], int(sys.argv[2])))"
+    done = subprocess.run([PYTHON, "-c", code, str(node.state / "spool"), str(account.uid)], capture_output=True, text=True, check=True)
+    assert int(done.stdout) >= 2
+    assert not found(node, "unspeakable")
+    assert not node.events(account=account)
+    assert node.show("--verify").returncode == 0
+    files = b"".join(path.read_bytes() for path in (node.state / "spool").iterdir())
+    assert b"unspeakable" not in files
+    other = subprocess.run([PYTHON, "-c", code, str(node.top / "elsewhere"), "1"], capture_output=True, text=True, check=False)
+    assert other.stdout.strip() == "0", "another spool is never taken for this one"
+
+
 def test_a_clean_stop_keeps_all_and_takes_the_sockets_away(node: Node) -> None:
     producer, out = sink(node)
     out.emit(producer.event("files", "kept", Severity.LOW, say("kept")))
