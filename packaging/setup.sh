@@ -9,13 +9,17 @@ python=${PYTHON:-/usr/bin/python3}
 wanted="python3:python3 git:git gcc:gcc make:make tar:tar node:nodejs npm:npm sqlite3:sqlite3 rsync:rsync
 setfacl:acl setfattr:attr strace:strace bwrap:bubblewrap firejail:firejail bindfs:bindfs xz:xz-utils unshare:util-linux
 zstd:zstd clang:clang llvm-strip:llvm curl:curl ip:iproute2"
-# what tests/beds and tests/system/ways start
-wanted="$wanted sshd:openssh-server ssh:openssh-client tmux:tmux crontab:cron at:at zsh:zsh fish:fish tcsh:tcsh"
-# what shows reports and the page to the tests
-wanted="$wanted chromium:chromium"
+# what tests/beds, tests/system/ways and tests/system/workday start; Chromium, which is large, is tried where it is there
+wanted="$wanted sshd:openssh-server ssh:openssh-client tmux:tmux crontab:cron at:at gdb:gdb unzip:unzip zip:zip
+slurmctld:slurmctld slurmd:slurmd srun:slurm-client munged:munge mpirun:openmpi-bin mpicc:libopenmpi-dev"
+files="/usr/share/lmod:lmod /usr/lib/postgresql:postgresql /usr/lib/python3/dist-packages/ipykernel:python3-ipykernel
+/usr/lib/python3/dist-packages/jupyter_client:python3-jupyter-client"
 missing=""
 for pair in $wanted; do
 	command -v "${pair%%:*}" > /dev/null 2>&1 || missing="$missing ${pair##*:}"
+done
+for pair in $files; do
+	[ -e "${pair%%:*}" ] || missing="$missing ${pair##*:}"
 done
 "$python" -c 'import venv, ensurepip' 2> /dev/null || missing="$missing python3-venv"
 ldconfig=$(command -v ldconfig || echo /sbin/ldconfig)

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from guard.kernel import diag
+from tests.beds.slurm import SRUN_PORTS, slurm
 from tests.beds.sshd import client_config, sshd
 from tests.conftest import Account
 from tests.system.workday.jobs import JOBS, Job
@@ -153,3 +154,92 @@ def test_git_over_ssh_with_an_agent_of_the_session_s(account: Account, project: 
     shutil.rmtree(bare)
 
 
+
+
+# Slurm: a job is a door, and is opened by its overlay ------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def cluster(own_address: str) -> Iterator[Path]:
+    with slurm(own_address) as conf:
+        yield conf
+
+
+def slurm_policy(account: Account, own_address: str, conf: Path) -> str:
+    """login-node with srun's ports, as a site sets them with its {cluster}; Slurm's settings lie not in /etc here."""
+    entry = f'{{ addr = "{own_address}/32", ports = ["{SRUN_PORTS}"], exec = "/usr/bin/srun", reason = "SrunPortRange" }}'
+    return policy(account, "slurm-client", extra=f'[files]\nread = ["{conf.parent}"]\n[network]\nbind_allow = [{entry}]')
+
+
+JOBS_OF_SLURM = """
+sinfo -h | grep -q normal
+squeue -h > queue; cat queue
+printf '#!/bin/sh\\necho from the job > %s/out\\n' $HERE > job.sh
+id=$(sbatch --parsable -o $HERE/log job.sh)
+for i in $(seq 300); do [ -s out ] && break; sleep 0.05; done
+grep -q 'from the job' out
+squeue -h -j $id > /dev/null
+test "$(srun -N1 -t1 sh -c 'echo done')" = done && echo done
+"""
+
+
+def test_jobs_are_submitted_watched_and_run(
+    account: Account, project: Path, cluster: Path, own_address: str
+) -> None:
+    env = {"SLURM_CONF": str(cluster), "HERE": str(project)}
+    with recorded(account) as events:
+        done = account.guard(
+            ["bash", "-euc", JOBS_OF_SLURM], "--no-project-policy", policy=slurm_policy(account, own_address, cluster),
+            cwd=project, env=env,
+        )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert denials(events) == []
+
+
+def test_while_srun_works_a_web_server_at_the_same_address_is_refused(
+    account: Account, project: Path, cluster: Path, own_address: str
+) -> None:
+    """`bind_allow` names the program: srun's ports are srun's."""
+    script = f"""
+    srun -N1 -t1 sh -c 'touch {project}/running; while [ ! -e {project}/stop ]; do sleep 0.05; done; echo done' > said &
+    for i in $(seq 300); do [ -e running ] && break; sleep 0.05; done
+    [ -e running ]
+    code=0; timeout 5 python3 -m http.server --bind {own_address} 60030 2> error || code=$?
+    touch stop; wait; cat said; echo "server $code"; tail -1 error
+    """
+    env = {"SLURM_CONF": str(cluster)}
+    done = account.guard(
+        ["bash", "-uc", script], "--no-project-policy", policy=slurm_policy(account, own_address, cluster), cwd=project, env=env
+    )
+    assert "done\nserver 1\n" in done.stdout, done.stdout + done.stderr
+    assert "Permission denied" in done.stdout
+    for name in ("running", "stop"):
+        (project / name).unlink()
+    bare = account.command(["bash", "-uc", script], cwd=project, env=env)
+    assert "done\nserver 124\n" in bare.stdout, bare.stdout + bare.stderr  # it served until it was ended
+
+
+CLOSED = """
+schema = 1
+name = "closed"
+extends = "base"
+reason = "login-node without the overlay slurm-client"
+[files]
+read = ["{home}", "CONF"]
+write = ["{project}"]
+"""
+
+
+def test_without_the_overlay_no_job_is_submitted_and_the_denial_names_it(
+    account: Account, project: Path, cluster: Path
+) -> None:
+    """A job runs outside: sbatch is a way out, and closed where the overlay is not there."""
+    env = {"SLURM_CONF": str(cluster)}
+    account.write(project / "job.sh", f"#!/bin/sh\ntouch {project}/escaped\n", 0o755)
+    script = f"sbatch -o {project}/log job.sh; for i in $(seq 40); do [ -e escaped ] && exit 0; sleep 0.1; done; exit 9"
+    closed = str(account.write(account.state.parent / "closed.toml", CLOSED.replace("CONF", str(cluster.parent))))
+    with recorded(account) as events:
+        done = account.guard(["bash", "-c", script], "--no-project-policy", policy=closed, cwd=project, env=env)
+    assert done.returncode == 9, done.stdout + done.stderr
+    assert "slurm-client" in named(events)
+    assert account.command(["bash", "-c", script], cwd=project, env=env).returncode == 0
