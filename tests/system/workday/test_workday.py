@@ -176,7 +176,7 @@ sinfo -h | grep -q normal
 squeue -h > queue; cat queue
 printf '#!/bin/sh\\necho from the job > %s/out\\n' $HERE > job.sh
 id=$(sbatch --parsable -o $HERE/log job.sh)
-for i in $(seq 300); do [ -s out ] && break; sleep 0.05; done
+for i in $(seq 1000); do [ -s out ] && break; sleep 0.05; done
 grep -q 'from the job' out
 squeue -h -j $id > /dev/null
 test "$(srun -N1 -t1 sh -c 'echo done')" = done && echo done
@@ -202,7 +202,7 @@ def test_while_srun_works_a_web_server_at_the_same_address_is_refused(
     """`bind_allow` names the program: srun's ports are srun's."""
     script = f"""
     srun -N1 -t1 sh -c 'touch {project}/running; while [ ! -e {project}/stop ]; do sleep 0.05; done; echo done' > said &
-    for i in $(seq 300); do [ -e running ] && break; sleep 0.05; done
+    for i in $(seq 1000); do [ -e running ] && break; sleep 0.05; done
     [ -e running ]
     code=0; timeout 5 python3 -m http.server --bind {own_address} 60030 2> error || code=$?
     touch stop; wait; cat said; echo "server $code"; tail -1 error
