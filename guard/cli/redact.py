@@ -21,29 +21,24 @@ def redact(
     files: Annotated[
         list[str] | None, typer.Argument(metavar="[FILE]...", help="Files; none or - is standard input.")
     ] = None,
-    format_name: Annotated[
-        str, typer.Option("--format", help=f"One of {', '.join(command.FORMATS)}.")
-    ] = "auto",
+    format_name: Annotated[str, typer.Option("--format", help=f"One of {', '.join(command.FORMATS)}.")] = "auto",
     output: Annotated[str, typer.Option("-o", "--output", help="Where the output goes.")] = "",
     in_place: Annotated[
         bool,
         typer.Option("--in-place", "-i", help="Rewrite the files; live histories keep inode and length."),
     ] = False,
-    check: Annotated[
-        bool, typer.Option("--check", help="Write nothing; exit 1 when a secret was found.")
-    ] = False,
-    report: Annotated[
-        str, typer.Option("--report", help="One exposure a line as JSON; *.sarif gives SARIF.")
-    ] = "",
+    check: Annotated[bool, typer.Option("--check", help="Write nothing; exit 1 when a secret was found.")] = False,
+    report: Annotated[str, typer.Option("--report", help="One exposure a line as JSON; *.sarif gives SARIF.")] = "",
     record: Annotated[bool, typer.Option("--record", help="File the exposures as events.")] = False,
     baseline: Annotated[bool, typer.Option("--baseline", help="With --record: known from before.")] = False,
+    known: Annotated[
+        str, typer.Option("--known", metavar="FILE", help="A detect-secrets baseline: what it lists is no finding.")
+    ] = "",
     follow: Annotated[
         str, typer.Option("--follow", metavar="DIR", help="Scrub the transcripts under DIR as they grow.")
     ] = "",
     once: Annotated[bool, typer.Option("--once", help="With --follow: one pass, then end.")] = False,
-    no_service: Annotated[
-        bool, typer.Option("--no-service", help="Do not ask the resident service.")
-    ] = False,
+    no_service: Annotated[bool, typer.Option("--no-service", help="Do not ask the resident service.")] = False,
     state: Annotated[str, typer.Option("--state", help="State directory.")] = "",
     config: Annotated[str, typer.Option("--config", help="Configuration directory.")] = "",
 ) -> None:
@@ -52,6 +47,7 @@ def redact(
     for name, value in (
         ("-o", output),
         ("--report", report),
+        ("--known", known),
         ("--follow", follow),
         ("--state", state),
         ("--config", config),

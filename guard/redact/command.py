@@ -24,7 +24,8 @@ FORMATS: Final = ("auto", "text", "jsonl", "strace", "pty", "history")
 
 USAGE: Final = """\
 usage: guard redact [FILE...] [--format auto|text|jsonl|strace|pty|history] [-o FILE] [--in-place]
-                    [--check] [--report FILE] [--record [--baseline]] [--follow DIR] [--no-service]
+                    [--check] [--report FILE] [--record [--baseline]] [--known FILE] [--follow DIR]
+                    [--no-service]
                     [--state DIR] [--config DIR]
 
 Without FILE (or with -) a filter: standard input to standard output.
@@ -34,6 +35,7 @@ Without FILE (or with -) a filter: standard input to standard output.
   --check        write nothing, exit 1 when a secret was found
   --report FILE  one exposure a line as JSON; *.sarif gives SARIF
   --record       file the exposures as events; --baseline marks them as known before
+  --known FILE   a detect-secrets baseline (.secrets.baseline): what it lists is reported as known, and no find
   --follow DIR   scrub the transcripts under DIR as they grow
   --no-service   do not ask the resident service for fingerprints
 """
@@ -50,6 +52,7 @@ class Options(NamedTuple):
     report: str = ""
     record: bool = False
     baseline: bool = False
+    known: str = ""
     follow: str = ""
     service: bool = True
     state: str = ""
@@ -70,6 +73,7 @@ _VALUES: Final = {
     "-o": "output",
     "--output": "output",
     "--report": "report",
+    "--known": "known",
     "--follow": "follow",
     "--state": "state",
     "--config": "config",
@@ -169,7 +173,7 @@ def run(options: Options) -> int:
             from guard.redact.report import Report
 
             report = stack.enter_context(
-                Report(options.report, options.record, options.baseline, marks, scanner=scanner)
+                Report(options.report, options.record, options.baseline, marks, scanner=scanner, known=options.known)
             )
         if options.follow:
             from guard.redact.follow import follow

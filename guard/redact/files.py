@@ -330,6 +330,7 @@ def _overwrite_once(
     whole_lines: bool,
 ) -> tuple[int, bool]:
     handle = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
+    remote = network(path)
     try:
         before = os.fstat(handle)
         sightings: list[Sighting] = []
@@ -361,7 +362,9 @@ def _overwrite_once(
             # bytes by chance.
             low = max(0, sighting.offset - 64)
             around = bytes(content[low : sighting.offset + sighting.length + 64])
-            if not _same(handle, path, before, begin + low, around):
+            if not _same(handle, path, before, begin + low, around) or (
+                remote and not _same_afresh(path, before, begin + low, around)
+            ):
                 return count, True
             _write_all(handle, new, begin + sighting.offset)
             content[sighting.offset : sighting.offset + sighting.length] = new
@@ -386,6 +389,27 @@ def _same(handle: int, path: str, before: os.stat_result, offset: int, expected:
     if (named.st_ino, named.st_dev) != (now.st_ino, now.st_dev) or now.st_size < before.st_size:
         return False
     return os.pread(handle, len(expected), offset) == expected
+
+
+def _same_afresh(path: str, before: os.stat_result, offset: int, expected: bytes) -> bool:
+    """Compare once more as a client that opens the file now: an open descriptor may show what another changed long ago.
+
+    Network file systems promise no more than that an open sees what was closed before it (nfs(5), close-to-open).
+    """
+    try:
+        handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        now = os.fstat(handle)
+        os.posix_fadvise(handle, 0, 0, os.POSIX_FADV_DONTNEED)
+        return (
+            (now.st_ino, now.st_dev) == (before.st_ino, before.st_dev)
+            and now.st_size >= before.st_size
+            and os.pread(handle, len(expected), offset) == expected
+        )
+    finally:
+        os.close(handle)
 
 
 def _write_all(handle: int, data: bytes, offset: int) -> None:

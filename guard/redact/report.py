@@ -8,11 +8,13 @@ import time
 from types import TracebackType
 from typing import Final, Self
 
+from guard.errors import GuardError
 from guard.redact import lists
 from guard.redact.exposed import Surroundings
 from guard.redact.files import Output
 from guard.redact.fingerprint import own_folder, state_dir
 from guard.redact.marking import Marks
+from guard.redact.opinion import in_baseline, read_baseline
 from guard.redact.rules.advice import advice_for
 from guard.redact.scan import Scanner
 from guard.redact.stream import Observer, Sighting
@@ -30,6 +32,7 @@ class Report:
         baseline: whether they are marked as known from before.
         marks: gives the fingerprints.
         opinion: whether detect-secrets is asked where it is installed.
+        known: a detect-secrets baseline; what it lists is no finding.
         scanner: of the run; with it what is filed tells who could read the place, and since when.
     """
 
@@ -41,8 +44,10 @@ class Report:
         marks: Marks,
         opinion: bool = True,
         scanner: Scanner | None = None,
+        known: str = "",
     ) -> None:
         self.count = 0
+        self._known = _baseline(known)
         self.collected: list[dict[str, object]] = []
         self._marks = marks
         self._record = record
@@ -60,6 +65,7 @@ class Report:
         """Return a report that only collects, for a child with fewer rights."""
         inner = Report("", False, self._baseline, self._marks)
         inner._more = self._more
+        inner._known = self._known
         return inner
 
     def take(self, rows: list[dict[str, object]]) -> None:
@@ -100,6 +106,8 @@ class Report:
         if self._lists.honeytokens:
             row["fingerprint"] = row["fingerprint"] or self._marks.honeytoken(span, self._lists)
         self._lists.judge(row, time.time())
+        if self._known and in_baseline(span.value, self._known):
+            row["known"] = True
         if self._baseline:
             row["baseline"] = True
         if self._opinion and self._opinions < _OPINIONS:
@@ -112,7 +120,7 @@ class Report:
         return row
 
     def _add(self, row: dict[str, object]) -> None:
-        self.count += 1
+        self.count += not (row.get("allowed") or row.get("known"))
         if self._collect or self._sarif:
             self.collected.append(row)
         line = (json.dumps(row, ensure_ascii=True) + "\n").encode()
@@ -140,6 +148,15 @@ class Report:
 def _now() -> str:
     now = time.time()
     return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(now)) + f".{int(now % 1 * 1e6):06d}Z"
+
+
+def _baseline(path: str) -> frozenset[str]:
+    if not path:
+        return frozenset()
+    try:
+        return read_baseline(path)
+    except (ValueError, KeyError, TypeError, AttributeError):
+        raise GuardError(f"{path} is no baseline", "make one with detect-secrets scan > .secrets.baseline") from None
 
 
 def _filed(row: dict[str, object]) -> bytes:

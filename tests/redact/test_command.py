@@ -1,6 +1,7 @@
 # ruff: noqa: E501 - tables of lines and long literals read better unbroken
 """The command line: a filter with exit codes, reports without values."""
 
+import hashlib
 import json
 import subprocess
 import sys
@@ -120,3 +121,20 @@ def test_the_filter_path_loads_no_second_opinion(key):
     program = "import sys, guard.redact.command as c; c.main(['--no-service', '-o', '/dev/null']); sys.stderr.write(str([m for m in sys.modules if 'detect_secrets' in m or m == 'requests']))"
     done = subprocess.run([sys.executable, "-c", program], input=key.encode(), capture_output=True, check=True)
     assert done.stderr == b"[]"
+
+
+def test_what_a_detect_secrets_baseline_lists_is_no_finding(tmp_path, key, word):
+    text = f"a {key}\npassword: {word}\n".encode()
+    digest = hashlib.sha1(key.encode(), usedforsecurity=False).hexdigest()
+    baseline = tmp_path / ".secrets.baseline"
+    baseline.write_text(
+        json.dumps({"version": "1.5.0", "results": {"x": [{"hashed_secret": digest, "line_number": 1}]}})
+    )
+    assert run("--check", text=f"a {key}\n".encode()).returncode == 1
+    assert run("--check", "--known", str(baseline), text=f"a {key}\n".encode()).returncode == 0
+    assert run("--check", "--known", str(baseline), text=text).returncode == 1
+    assert key.encode() not in run("--known", str(baseline), text=text).stdout
+    baseline.write_text("[]")
+    done = run("--check", "--known", str(baseline), text=text)
+    assert done.returncode == 3
+    assert b"is no baseline" in done.stderr
