@@ -13,6 +13,7 @@ import struct
 import time
 from collections import deque
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 
 from guard.errors import MonitorError
 from guard.monitor import cgroup, interpreters, objects, pins, procfs, reach, wire
@@ -29,6 +30,7 @@ _ITER_ROW = struct.Struct("=QII")
 _NAME_ROOM = 32
 _F_HARNESS = 1
 _F_EXECED = 16
+_F_MARKED = 2 | 4
 _BIND_ACTS = {"deny": 1, "rewrite": 2}
 _SO_NETNS_COOKIE = 71
 _MARKS = 32768
@@ -36,6 +38,7 @@ _SCRIPTED = Program.PYTHON | Program.INTERPRETER
 _QUIET = 2.0
 """Seconds without a tree before what costs others is detached: sessions follow each other."""
 _INTERVAL = 0.2
+_MEASURE_EVERY = 5.0
 
 
 def boot_time() -> int:
@@ -75,6 +78,10 @@ class CoreSource:
         self._following = False
         self._idle_since = 0.0
         self._checked = 0.0
+        self._opened = time.monotonic()
+        self._measuring = -1
+        self._measured = 0.0
+        self._measured_since = 0.0
         self._cgroup = -1
         self._looker = Looker()
         self._epoll = select.epoll()
@@ -249,6 +256,7 @@ class CoreSource:
             self._checked = now
             self._count_losses()
             self._watch_pins()
+            self._measure(now)
         out = list(self._ready)
         self._ready.clear()
         return iter(out)
@@ -257,7 +265,7 @@ class CoreSource:
         try:
             fact = self._decoder.fact(record)
             if isinstance(fact, Exec) and fact.who.root:
-                self._follow_link(fact)
+                fact = self._script(fact)
             if isinstance(fact, Mode):
                 looked = self._looker.settle(fact, wire.unsure(record))
                 if looked is None:
@@ -268,18 +276,46 @@ class CoreSource:
             return
         self._ready.append(fact)
 
-    def _follow_link(self, fact: Exec) -> None:
-        """Tell the kernel what a script's link leads to: it knows files by the name they have.
+    def _script(self, fact: Exec) -> Exec:
+        """Look at an interpreter's script, where its name decides something; gives the fact as it then is.
 
+        The kernel knows files by the name they have: it is told what a link leads to. And a harness inside of a tree
+        that is a script (`node …/claude`) is exempt like any harness, unless the tree wrote that script itself.
         A shell's script is known without (any file that it opens beside its own is code).
         """
         if fact.code_by is not CodeBy.FILE or fact.program & Program.SHELL or not fact.program & _SCRIPTED:
-            return
+            return fact
         script = next((word for word in fact.argv[1:] if word and not word.startswith(b"-")), b"")
-        name = self._looker.behind(fact.who.pid, script) if script else b""
-        if name and name != os.path.basename(script):
-            alias = fact.who.start.to_bytes(8, "little") + name[: _NAME_ROOM - 1].ljust(_NAME_ROOM, b"\0")
-            self._map("aliases").set(fact.who.pid.to_bytes(4, "little"), alias)
+        behind = self._looker.behind(fact.who.pid, script) if script else None
+        if behind is None:
+            return fact
+        pid = fact.who.pid.to_bytes(4, "little")
+        if behind.name != os.path.basename(script):
+            name = behind.name[: _NAME_ROOM - 1].ljust(_NAME_ROOM, b"\0")
+            self._map("aliases").set(pid, fact.who.start.to_bytes(8, "little") + name)
+        nested = Program.HARNESS in fact.program and not fact.who.harness and not fact.written_by
+        if not nested or Program.COPIED in fact.program:
+            return fact
+        own = self._map("authors").get(_KEY.pack(behind.inode, behind.device, 0)) is not None
+        named = Program.HARNESS in self._settings.programs.get(behind.name.decode(errors="replace"), Program.NONE)
+        row = self._map("procs").get(pid)
+        if own or (behind.uid == 0 and not named) or row is None:
+            return fact
+        start, root_start, root, flags, program, by = _PROC.unpack_from(row)
+        fresh = bytearray(row)
+        _PROC.pack_into(fresh, 0, start, root_start, root, (flags & ~_F_MARKED) | _F_HARNESS, program, by)
+        self._map("procs").set(pid, bytes(fresh))
+        return replace(fact, who=replace(fact.who, harness=True))
+
+    def _measure(self, now: float) -> None:
+        """Let the kernel take the time of its programs for one interval of many: taking it costs, too."""
+        if self._measuring >= 0:
+            os.close(self._measuring)
+            self._measuring = -1
+            self._measured += now - self._measured_since
+        elif now - self._measured_since > _MEASURE_EVERY and self._library.has("bpf_enable_stats"):
+            self._measuring = self._library.call("bpf_enable_stats", 0)
+            self._measured_since = now
 
     def _watch_pins(self) -> None:
         """Enforcement whose pins are gone ends with this process: that is said, once."""
@@ -422,6 +458,8 @@ class CoreSource:
     def stats(self) -> Stats:
         """The counters, now."""
         counters = self._map("counters")
+        # Measured now and then, told for all of the time.
+        scale = (time.monotonic() - self._opened) / self._measured if self._measured else 0.0
         ran = {program.name: self._object.ran(program) for program in self._loaded}
         return Stats(
             {kind: counters.sum(index) for index, kind in enumerate(wire.KINDS) if kind},
@@ -429,8 +467,8 @@ class CoreSource:
             counters.sum(wire.COUNT_EXECS),
             counters.sum(wire.COUNT_SCHEDULER),
             self._labelled(),
-            {name: ns for name, (ns, _) in ran.items()},
-            {name: runs for name, (_, runs) in ran.items()},
+            {name: int(ns * scale) for name, (ns, _) in ran.items()},
+            {name: int(runs * scale) for name, (_, runs) in ran.items()},
         )
 
     def close(self) -> None:
@@ -445,6 +483,9 @@ class CoreSource:
             link.close()
         self._links.clear()
         self._object.close()
+        if self._measuring >= 0:
+            os.close(self._measuring)
+            self._measuring = -1
         self._epoll.close()
         self._looker.close()
         if self._cgroup >= 0:

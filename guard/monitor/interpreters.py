@@ -11,13 +11,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from guard.monitor.facts import Program
+from guard.monitor.look import kernel_device
 
 DIRECTORIES = (
     "/bin", "/usr/bin", "/usr/local/bin", "/lib64", "/lib", "/lib/x86_64-linux-gnu", "/lib/aarch64-linux-gnu",
 )  # fmt: skip
 KINDS = Program.SHELL | Program.PYTHON | Program.INTERPRETER | Program.LAUNCHER
 _ELF = b"\x7fELF"
-_MINOR_BITS = 20
 
 
 @dataclass(frozen=True)
@@ -65,5 +65,4 @@ def _look(path: str, kind: Program) -> Interpreter | None:
                 return None
     except OSError:
         return None
-    device = os.major(status.st_dev) << _MINOR_BITS | os.minor(status.st_dev)
-    return Interpreter(device, status.st_ino, status.st_size, kind)
+    return Interpreter(kernel_device(status.st_dev), status.st_ino, status.st_size, kind)

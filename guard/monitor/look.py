@@ -21,6 +21,23 @@ DEADLINE = 0.05
 _RETRY = 0.005
 
 
+@dataclass(frozen=True)
+class Behind:
+    """A file.
+
+    Args:
+        name: without directories.
+        device: as the kernel numbers it.
+        inode: its number.
+        uid: its owner.
+    """
+
+    name: bytes
+    device: int
+    inode: int
+    uid: int
+
+
 @dataclass
 class _Question:
     ask: Callable[[], object]
@@ -69,10 +86,10 @@ class Looker:
             return replace(fact, mode=mode) if mode & stat.S_IWOTH else None
         return replace(fact, mode=fact.mode | stat.S_IFMT(mode)) if mode >= 0 else fact
 
-    def behind(self, pid: int, path: bytes) -> bytes:
-        """The name of the file that a path of a process leads to, links followed; b"": no answer in time."""
+    def behind(self, pid: int, path: bytes) -> Behind | None:
+        """The file that a path of a process leads to, links followed; None: not there, or no answer in time."""
         answer = self._ask(lambda: _behind(pid, path))
-        return answer if isinstance(answer, bytes) else b""
+        return answer if isinstance(answer, Behind) else None
 
     def _ask(self, ask: Callable[[], object]) -> object:
         if self._busy is not None and not self._busy.done.is_set():
@@ -107,9 +124,16 @@ def _mode(path: bytes, wanted: int) -> int:
         time.sleep(_RETRY)
 
 
-def _behind(pid: int, path: bytes) -> bytes:
+def _behind(pid: int, path: bytes) -> Behind | None:
     try:
         base = os.readlink(f"/proc/{pid}/cwd".encode())
-        return os.path.basename(os.path.realpath(os.path.join(base, path)))
+        real = os.path.realpath(os.path.join(base, path))
+        status = os.stat(real)
     except (OSError, ValueError):
-        return b""
+        return None
+    return Behind(os.path.basename(real), kernel_device(status.st_dev), status.st_ino, status.st_uid)
+
+
+def kernel_device(device: int) -> int:
+    """A device as the kernel numbers it: major << 20 | minor."""
+    return os.major(device) << 20 | os.minor(device)

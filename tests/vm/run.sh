@@ -16,7 +16,7 @@ cp -a "$job/." "$stage/job/"
 cp "$here/guest.sh" "$stage/job/"
 truncate -s "${JOB_SIZE:-400M}" "$stage/job.img"
 mkfs.ext4 -q -F -d "$stage/job" "$stage/job.img"
-nice -n "${NICE:-5}" timeout "${TIMEOUT:-600}" qemu-system-x86_64 -machine q35 -accel tcg,thread=single -cpu max -smp 2 -m 2048 \
+nice -n "${NICE:-0}" timeout "${TIMEOUT:-1500}" qemu-system-x86_64 -machine q35 -accel tcg,thread=single -cpu max -smp 2 -m 2048 \
 	-nographic -no-reboot -nic none -kernel "$VMDIR/vmlinuz-$series" -initrd "$VMDIR/initrd-$series.gz" \
 	-append "console=ttyS0 quiet panic=-1 rw sysrq_always_enabled=1 mitigations=off $*" \
 	-drive "file=$VMDIR/root.img,format=raw,if=virtio,snapshot=on" \

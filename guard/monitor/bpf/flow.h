@@ -428,12 +428,14 @@ static __always_inline void script_opened(struct proc *p, struct file *f, u64 pa
     if (a[0] == b[0] && a[1] == b[1] && a[2] == b[2] && a[3] == b[3])
         p->opened = inode_key(BPF_CORE_READ(f, f_inode));
 }
-/* A file that a tree opened for writing is its own: what it executes of that is said. */
+/* A file that a tree opened for writing is its own: what it executes of that is said. A trusted fetcher's is not: it
+ * brings programs. */
 static __always_inline void authored(struct proc *p, struct file *f) {
     struct inode *inode = BPF_CORE_READ(f, f_inode);
-    if ((BPF_CORE_READ(inode, i_mode) & S_IFMT) != S_IFREG || (p->flags & F_HARNESS))
+    if ((BPF_CORE_READ(inode, i_mode) & S_IFMT) != S_IFREG || fetcher_is_exempt(p))
         return;
     struct key key = inode_key(inode);
+    key.generation = 0; /* user space asks here, too, and cannot tell it */
     struct author a = {bpf_get_current_pid_tgid() >> 32, p->root, {}};
     bpf_get_current_comm(a.comm, sizeof a.comm);
     bpf_map_update_elem(&authors, &key, &a, BPF_ANY);

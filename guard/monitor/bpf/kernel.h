@@ -31,11 +31,15 @@ struct posix_acl {
     u32 a_count;
     struct posix_acl_entry a_entries[];
 };
+typedef struct {
+    u32 val;
+} kuid_t;
 struct super_block {
     u32 s_dev;
 };
 struct inode {
     umode_t i_mode;
+    kuid_t i_uid;
     struct posix_acl *i_default_acl;
     struct super_block *i_sb;
     unsigned long i_ino;
@@ -137,9 +141,6 @@ struct signal_struct {
     struct pid *pids[4];
     struct tty_struct *tty;
 };
-typedef struct {
-    u32 val;
-} kuid_t;
 struct cred {
     kuid_t uid;
 };

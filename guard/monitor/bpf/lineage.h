@@ -122,6 +122,7 @@ static __always_inline void on_exec(struct task_struct *t, struct linux_binprm *
     count(C_EXECS);
     /* The name of the file that runs, links resolved (of a script: its interpreter), then that it was called by. */
     u32 program = program_named((const char *)BPF_CORE_READ(file, f_path.dentry, d_name.name));
+    bool of_script = path != BPF_CORE_READ(bprm, interp);
     struct key bare = key; /* user space cannot tell a generation */
     bare.generation = 0;
     u32 *known = bpf_map_lookup_elem(&inodes, &bare);
@@ -129,8 +130,12 @@ static __always_inline void on_exec(struct task_struct *t, struct linux_binprm *
     bpf_probe_read_kernel_str(s->path, WORDS, path);
     u32 at = last_component(s, 0) & (WORDS - 1);
     u32 called = program_named(s->path + at);
-    if (path != BPF_CORE_READ(bprm, interp)) /* a script called `python3` is no python: what runs it is */
+    if (of_script) /* a script called `python3` is no python: what runs it is */
         called &= ~(P_CODE | P_LAUNCHER);
+    else /* a link to curl called `git` is no git */
+        called &= ~P_TRUSTED;
+    if (p && !of_script && !BPF_CORE_READ(inode, i_uid.val)) /* nor is one to a system's program a harness */
+        called &= ~P_HARNESS;
     program |= by_file | called;
     if (p && !(program & P_CODE)) {
         u64 size = BPF_CORE_READ(inode, i_size);
@@ -192,8 +197,10 @@ static __always_inline void on_exec(struct task_struct *t, struct linux_binprm *
             by = s->by;
     }
 
-    struct author *wrote = bpf_map_lookup_elem(&authors, &key);
+    struct author *wrote = bpf_map_lookup_elem(&authors, &bare);
     u32 author = wrote && p ? wrote->pid : 0;
+    if (author && !of_script)
+        program &= ~P_TRUSTED;
     u32 harness = program & P_HARNESS;
     /* A copy of a shell is no harness for being called one: nothing that a tree wrote or renamed is exempt in it. */
     if (p && harness && (author || (by_file & P_CODE) || (program & P_COPIED)))
@@ -260,7 +267,7 @@ static __always_inline void on_exec(struct task_struct *t, struct linux_binprm *
         e->pad = 0;
         describe_mark(e, 0);
         e->writer = author;
-        struct author *again = bpf_map_lookup_elem(&authors, &key);
+        struct author *again = bpf_map_lookup_elem(&authors, &bare);
         if (again)
             __builtin_memcpy(e->writer_comm, again->comm, 16);
         name_of(file, e->name, sizeof e->name);

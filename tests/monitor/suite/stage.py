@@ -51,6 +51,16 @@ FILES = {
 }
 
 
+NESTED = """#!/usr/bin/python3
+import subprocess, sys, time, urllib.request
+time.sleep(0.2)
+text = urllib.request.urlopen(sys.argv[1]).read()
+open("s", "wb").write(text)
+subprocess.run(["sh", "s"])
+"""
+"""A harness: what it was told it writes, and runs."""
+
+
 @dataclass(frozen=True)
 class Result:
     """What came of a case.
@@ -175,7 +185,8 @@ class Run:
             path for path in ("/lib64/ld-linux-x86-64.so.2", "/lib/ld-linux-aarch64.so.1") if Path(path).exists()
         )
         self._environment = {
-            "PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL": "C", "odd": odd, "LD": linker,
+            "PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL": "C", "odd": odd, "LD": linker, "N": str(place / "nested"),
+            "W": str(round(seconds / 2)),
             **{name: f"{base}/{file}" for name, file in names.items()},
         }  # fmt: skip
 
@@ -270,6 +281,10 @@ def _run(options: argparse.Namespace, cases: Sequence[Case], place: Path) -> int
     source = Path(__file__).with_name("odd.c")
     subprocess.run(["gcc", "-O1", "-w", "-o", str(odd), str(source)], check=True)
     web.mkdir()
+    nested = place / "nested"
+    nested.mkdir()
+    (nested / "claude").write_text(NESTED)
+    (nested / "claude").chmod(0o755)
     guard = options.guard.split()
     with Outside(web), monitor(guard, place, options.backend, options.enforce):
         runner = Run(place, str(agent), str(odd), options.seconds)
