@@ -15,14 +15,15 @@ EVERYWHERE = (
 """What no backend sees of code from outside."""
 
 _IN_PROCESS = "eval, source and code in argv are seen, by text and flow together, and not stopped"
+_MOVED = "what splice, tee and vmsplice move between pipes is seen and not stopped"
 _UNTIL_FOLLOWED = "seen from a few milliseconds after the first harness's start on"
 
 _HOOKS: Mapping[str, Can] = {
     "ancestry": Can("all"),
-    "world-writable": Can("all", ("deny",), ("a denied creation leaves an empty file",)),
+    "world-writable": Can("all", ("deny",)),
     "bind": Can("all", ("deny", "rewrite")),
     "listen": Can("all", ("deny",)),
-    "code-from-outside": Can("part", ("deny",), (*EVERYWHERE, _IN_PROCESS)),
+    "code-from-outside": Can("part", ("deny",), (*EVERYWHERE, _IN_PROCESS, _MOVED)),
     "raw-syscall": Can("part", (), ("an odd entry to a call that no hook sees",)),
     "io-uring": Can("all"),
 }
@@ -95,7 +96,7 @@ def of(backend: str, skipped: Mapping[str, str]) -> Mapping[str, Can]:
         if why.endswith(" serves"):
             continue
         rule = RULE_OF.get(target(section), "bind" if section.startswith("cgroup/bind") else "")
-        if rule in out and not section.startswith(("fentry/",)) and target(section) != "inode_set_acl":
+        if rule in out and not section.startswith(("fentry/", "fexit/")) and target(section) != "inode_set_acl":
             can = out[rule]
             out[rule] = Can("part" if can.see == "all" else can.see, () if rule == "bind" else can.act,
                             (*can.misses, f"{section}: {why}"))  # fmt: skip

@@ -123,7 +123,7 @@ static __always_inline void describe_mark(struct flow_record *e, struct mark *m)
 static __always_inline u32 alert_code(struct proc *p, struct key *key, struct mark *m, struct file *f, u32 how,
                                       u32 through, struct reader *other) {
     struct config *c = config();
-    u32 deny = c ? c->deny_code : 0;
+    u32 deny = c && !(p->flags & F_POWERLESS) ? c->deny_code : 0;
     if (same(&p->said, key))
         return deny;
     p->said = *key;
@@ -342,8 +342,9 @@ __attribute__((noinline)) int do_write(struct proc *p, u64 at, u64 buffer, u64 l
         struct reader *r = bpf_map_lookup_elem(&readers, &key);
         if (r) {
             struct reader other = *r;
-            bpf_map_delete_elem(&readers, &key);
             refused = alert_code(p, &key, old, f, other.how, through, &other);
+            if (!refused) /* else it sleeps on, and the writer may try again */
+                bpf_map_delete_elem(&readers, &key);
         }
     }
     return refused;

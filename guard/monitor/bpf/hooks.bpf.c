@@ -18,8 +18,10 @@
 
 #if defined(__TARGET_ARCH_x86)
 #define CALL(NAME) "fentry/__x64_sys_" #NAME
+#define DONE(NAME) "fexit/__x64_sys_" #NAME
 #else
 #define CALL(NAME) "fentry/__arm64_sys_" #NAME
+#define DONE(NAME) "fexit/__arm64_sys_" #NAME
 #endif
 
 /* An argument as a plain number: a global function takes no kernel pointers. */
@@ -109,19 +111,24 @@ int BPF_PROG(mknod_asked, const struct path *dir, struct dentry *d, umode_t mode
     struct proc *p = in_tree();
     if (!p)
         return 0;
-    u32 type = mode & S_IFMT;
-    if (type == S_IFREG || !type) { /* open(2) asks it too; there the file itself is looked at */
+    u32 type = mode & S_IFMT, by = type == S_IFSOCK ? M_BIND : M_MKNOD;
+    if (type == S_IFREG || !type) {
+        /* open(2) asks it too, before it makes the file: here it can be refused without leaving an empty one behind.
+         * Where nothing is refused the file itself tells more exactly (file_opened). */
         struct call c = {};
+        struct config *told = config();
         current_call(&c);
-#ifdef NR_mknod
-        if (c.number != NR_mknod && c.number != NR_mknodat)
-#else
-        if (c.number != NR_mknodat)
-#endif
-            return 0;
         type = S_IFREG;
+        bool opens = c.number != NR_mknodat;
+#ifdef NR_mknod
+        opens = opens && c.number != NR_mknod;
+#endif
+        if (opens && !(told && told->deny_mode))
+            return 0;
+        if (opens)
+            by = M_OPEN;
     }
-    return made(p, (struct path *)dir, d, mode, type, type == S_IFSOCK ? M_BIND : M_MKNOD);
+    return made(p, (struct path *)dir, d, mode, type, by);
 }
 HOOK(file_open) int BPF_PROG(file_opened, struct file *f, int before) {
     if (before)
@@ -306,15 +313,24 @@ static __always_inline int moved(struct pt_regs *regs, u32 from, u32 to) {
     if (!p)
         return 0;
     read_call(&c, regs);
+    p->flags |= F_POWERLESS; /* it is seen here and not asked */
     do_read(p, (u64)file_of(c.a[from & 3]), -1, 0, 0);
     do_write(p, (u64)file_of(c.a[to & 3]), 0, 0);
+    p->flags &= ~F_POWERLESS;
     return 0;
 }
+/* Before, so that the mark is there when the data is; and after, for one that slept on a pipe that was clean yet. */
 SEC(CALL(splice)) int BPF_PROG(splice_asked, struct pt_regs *regs) {
     return moved(regs, 0, 2);
 }
 SEC(CALL(tee)) int BPF_PROG(tee_asked, struct pt_regs *regs) {
     return moved(regs, 0, 1);
+}
+SEC(DONE(splice)) int BPF_PROG(splice_done, struct pt_regs *regs, long ret) {
+    return ret > 0 ? moved(regs, 0, 2) : 0;
+}
+SEC(DONE(tee)) int BPF_PROG(tee_done, struct pt_regs *regs, long ret) {
+    return ret > 0 ? moved(regs, 0, 1) : 0;
 }
 SEC(CALL(sendfile64)) int BPF_PROG(sendfile_asked, struct pt_regs *regs) {
     return moved(regs, 1, 0);
@@ -332,9 +348,11 @@ SEC(CALL(vmsplice)) int BPF_PROG(vmsplice_asked, struct pt_regs *regs) {
     if (!f)
         return 0;
     bpf_probe_read_user(&v, sizeof v, (void *)c.a[1]);
+    p->flags |= F_POWERLESS;
     if (BPF_CORE_READ(f, f_mode) & FMODE_WRITE)
         do_write(p, (u64)f, v.base, v.length);
     else
         do_read(p, (u64)f, c.a[0], 0, 0);
+    p->flags &= ~F_POWERLESS;
     return 0;
 }

@@ -10,6 +10,7 @@
 #define F_EXECED  16  /* the image is its own: no exec since the fork means a shell's subshell */
 #define F_RAW     32  /* said already */
 #define F_RING    64
+#define F_POWERLESS 256 /* for now: what is asked cannot be refused where it is seen */
 #define F_MAPPED 128  /* has a shared writable mapping: see `mapped` */
 
 struct key { /* an inode, by device, number and generation: numbers are used again */

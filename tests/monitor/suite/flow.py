@@ -3,6 +3,8 @@
 from .case import Case
 
 CODE = {"rule": "code-from-outside", "severity": "high", "enforced": "code-from-outside"}
+SEEN = {"rule": "code-from-outside", "severity": "high"}
+"""Seen everywhere, and refused nowhere: doctor says so."""
 TOLD = {"rule": "evaluated-from-outside", "severity": "high"}
 _LATER = "on the way, by the argument's text"
 
@@ -94,9 +96,9 @@ CASES = (
     Case("source-dash", "curl -s $U > s; dash -c '. ./s'", **CODE),
     Case("rcfile", "curl -s $U > s; BASH_ENV=./s bash -c true", **CODE),
     # ---- odd ways between ----
-    Case("splice", "curl -s $U | $odd splice", **CODE),
-    Case("tee-call", "curl -s $U | (sleep 0.3; exec $odd tee)", **CODE),
-    Case("vmsplice", "curl -s $U | $odd vmsplice", **CODE),
+    Case("splice", "curl -s $U | $odd splice", **SEEN),
+    Case("tee-call", "curl -s $U | (sleep 0.3; exec $odd tee)", **SEEN),
+    Case("vmsplice", "curl -s $U | $odd vmsplice", **SEEN),
     Case("sendfile", "curl -s $U > s; $odd sendfile s", **CODE),
     Case("socketpair", "curl -s $U | $odd socketpair", **CODE),
     Case("seqpacket", "curl -s $U | $odd seqpacket", **CODE),
