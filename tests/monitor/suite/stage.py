@@ -217,6 +217,25 @@ class Run:
             done = "PROVEN" in text
         return process.pid, done, "ENDED 77" in text, text
 
+    @contextlib.contextmanager
+    def watched(self, state: Path) -> Iterator[None]:
+        """Have a tree from before the first case to after the last: the time until all is attached is no case's."""
+        with subprocess.Popen([self._agent, "-c", "read x"], stdin=subprocess.PIPE) as tree:
+            for attempt in range(30):
+                pid, *_ = self.case(0, Case(f"first-{attempt}", "touch f; chmod 777 f", proof="true"))
+                deadline = time.monotonic() + 2
+                while time.monotonic() < deadline:
+                    if any(
+                        event["tree"]["root_pid"] == pid and event["rule"] == "world-writable"
+                        for event in events(state)
+                    ):
+                        deadline = 0.0
+                    time.sleep(0.05)
+                if not deadline:
+                    break
+            yield
+            tree.stdin.close()
+
     def until_told(self, state: Path, number: int) -> list[dict]:
         """Run something that is told, and wait for it: what came before has then been told, too."""
         last = Case(f"last-{number}", "touch f; chmod 777 f", proof="true")
@@ -288,7 +307,7 @@ def _run(options: argparse.Namespace, cases: Sequence[Case], place: Path) -> int
     guard = options.guard.split()
     with Outside(web), monitor(guard, place, options.backend, options.enforce):
         runner = Run(place, str(agent), str(odd), options.seconds)
-        with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
+        with runner.watched(place / "state"), concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
             outcomes = list(pool.map(runner.case, range(len(cases)), cases))
         told = runner.until_told(place / "state", len(cases))
     results = [
