@@ -1,7 +1,8 @@
 """What a node says of itself beside the service's own figures: the monitor's backend, controls, feeds.
 
 A heartbeat must not hold the service up: controls are found out by `guard doctor` in a process beside it, and the
-newest answer is told, so that the first heartbeat after a start has none.
+newest answer is told, so that the first heartbeat after a start has none. Where the service itself runs confined
+(systemd's unit), what it would find is its own confinement, so there a timer leaves the answer in `doctor.json`.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ EVERY: Final = 900.0
 """Seconds between two looks at the controls: each costs about a second of one core."""
 
 _LONGEST: Final = 120.0
+_STALE: Final = 7200.0  # seconds after which a timer's answer counts for nothing
 _DEAD: Final = 300.0  # the monitor says every few seconds that it watches
 _FEEDS: Final = 32
 _BACKEND: Final = re.compile(rb'"backend": "([a-z0-9_-]{1,32})"')
@@ -41,6 +43,7 @@ class NodeBeat:
         config: the configuration directory.
         spool: the spool's directory.
         look: the command that tells the controls as JSON; `guard doctor`'s where not given.
+        confined: whether this process is held in ways that the node's sessions are not; systemd's units are.
         clock: seconds since 1970.
     """
 
@@ -50,12 +53,14 @@ class NodeBeat:
         config: str,
         spool: str,
         look: tuple[str, ...] = (),
+        confined: bool | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._state = state
         self._feeds = status.folder(spool)
         self._look = look or (sys.executable, *_HOW, "--config", config, "--state", state, "doctor", "--json")
         self._clock = clock
+        self._confined = "INVOCATION_ID" in os.environ if confined is None else confined  # systemd.exec(5)
         self._controls: dict[str, Detail] = {}
         self._looked = float("-inf")
         self._doctor: tuple[subprocess.Popen[bytes], IO[bytes]] | None = None
@@ -103,8 +108,20 @@ class NodeBeat:
             self._doctor[1].close()
             self._doctor = None
 
+    def _left(self) -> dict[str, Detail]:
+        try:
+            with open(os.path.join(self._state, "doctor.json"), "rb") as file:
+                if self._clock() - os.fstat(file.fileno()).st_mtime > _STALE:
+                    return {}
+                return _controls(file.read(1 << 20))
+        except OSError:
+            return {}
+
     def _consult(self) -> None:
-        """Take the answer of a look that has ended, and begin another when it is time."""
+        """Take the answer that a timer left, or of a look that has ended; begin another when it is time."""
+        if left := self._left():
+            self._controls = left
+            return
         now = time.monotonic()
         if self._doctor is not None:
             process, output = self._doctor
@@ -114,7 +131,7 @@ class NodeBeat:
                 output.seek(0)
                 self._controls = _controls(output.read()) or self._controls
             self.close()
-        if now - self._looked < EVERY:
+        if now - self._looked < EVERY or self._confined:
             return
         self._looked = now
         # A file, not a pipe: nobody reads while it runs.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -45,8 +46,9 @@ def service(state: Path, config: Path) -> Iterator[subprocess.Popen[bytes]]:
     for each, mode in ((state, 0o700), (config, 0o755)):
         each.mkdir(mode=mode, exist_ok=True)
     process = subprocess.Popen(
-        [GUARD, "serve", "events", "--state", str(state), "--config", str(config)], stdin=subprocess.DEVNULL
-    )
+        [GUARD, "serve", "events", "--state", str(state), "--config", str(config)], stdin=subprocess.DEVNULL,
+        env={name: value for name, value in os.environ.items() if name != "INVOCATION_ID"},
+    )  # fmt: skip
     try:
         until(lambda: (state / "events.sock").exists(), 30, "the service")
         yield process
@@ -146,3 +148,20 @@ def test_a_monitor_that_watches_no_more_is_no_backend(tmp_path: Path) -> None:
         assert beat.backend() == expected
     (tmp_path / "monitor.json").write_text("{")
     assert beat.backend() == ""
+
+
+def test_the_answer_that_a_timer_left_is_told_while_it_is_fresh(tmp_path: Path) -> None:
+    from guard.events.heartbeat import Beat
+
+    def controls(confined: bool) -> object:
+        beat = NodeBeat(str(tmp_path), str(tmp_path), str(tmp_path / "spool"), look=("/bin/false",), confined=confined)
+        event = beat(Producer("service"), Beat(300, 1, "0" * 64, 1, 0, 0, 0, 0))
+        beat.close()
+        return event.detail.get("controls")
+
+    answer = tmp_path / "doctor.json"
+    assert controls(confined=True) is None
+    answer.write_text(json.dumps({"controls": {"files": {"status": "enforced"}, "bind": {"status": "absent"}}}))
+    assert controls(confined=True) == controls(confined=False) == {"files": "enforced", "bind": "absent"}
+    os.utime(answer, (1e9, 1e9))
+    assert controls(confined=True) is None
