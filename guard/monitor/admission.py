@@ -10,6 +10,7 @@ from dataclasses import replace
 
 from guard.kernel import basename
 from guard.monitor.asking import Labels, Look
+from guard.monitor.catalogue import take_apart
 from guard.monitor.facts import Exec, Process
 from guard.monitor.findings import NOTHING, Image, Scalar, text_of
 from guard.monitor.lineage import Lineage, Tree, same_start
@@ -70,16 +71,14 @@ class Admission:
         return placed, list(self.began(placed.who, image))
 
     def _is_guard(self, image: Image) -> bool:
-        words = image.words
-        if GUARD not in image.names:
-            # `python -m guard run`, and the interpreter line of an installed `guard`.
-            at = next(
-                (n for n, word in enumerate(words) if basename(word) in (GUARD, "__main__.py") or word == GUARD), -1
-            )
-            if at < 0 or not image.interpreter:
-                return False
-            words = words[at + 1 :]
-        return words[:1] in (("run",), ("shell",))
+        """Whether this is `guard run` or `guard shell`: by its own name, or as what Python runs."""
+        if GUARD in image.names:
+            return image.words[:1] in (("run",), ("shell",))
+        command = take_apart(image.path, image.name, image.argv)
+        if command is None or command.runtime != "python":
+            return False
+        own = command.script == GUARD or command.module == GUARD or command.files[-1].endswith("/guard/__main__.py")
+        return own and command.words[:1] in (("run",), ("shell",))
 
     def began(self, who: Process, image: Image) -> Iterator[Told]:
         """Take a tree whose harness has just been executed, or one that was not known."""
@@ -104,6 +103,8 @@ class Admission:
             if not fact.who.harness:
                 self._labels.label(fact.who.pid, fact.who.root, harness=True)
             self._look_at(tree, fact.who.pid)
+            if tree.how == "guard-run" and self._look.status(fact.who.pid) is None:
+                return  # gone before it could be looked at: nobody can say that it was not confined
             yield from self._unwrapped(tree, image, fact.who)
         elif not fact.who.harness and self._is_installed(image):
             # Who is in a tree exempts nobody himself: only what root installed is taken for an agent.
@@ -188,9 +189,7 @@ class Admission:
                 continue  # a kernel thread
             exe = self._look.link(found.pid, "exe")
             uid = self._look.owner(found.pid)
-            match = self.settings.catalogue.recognise(argv[0] if "/" in argv[0] else exe or argv[0], exe, argv)
-            if match is None and exe:
-                match = self.settings.catalogue.recognise(exe, exe, argv)
+            match = self.settings.catalogue.recognise(exe, exe, argv) if exe else None
             if match is None or not self.settings.sure_enough(match.confidence) or not self.settings.watches(uid):
                 continue
             if not self._labels.label(found.pid, found.pid, harness=True):

@@ -19,6 +19,9 @@ from guard.errors import UsageError
 CONFIDENCES = ("low", "medium", "high")
 """How sure a sign is, the least first."""
 
+LONGEST_NAME = 31
+"""Bytes of a name that the kernel's side compares."""
+
 RUNTIMES: Mapping[str, tuple[str, ...]] = {
     "node": ("node", "deno"),
     "python": ("python",),
@@ -268,6 +271,11 @@ def from_option(text: str) -> Harness:
     name, equals, program = text.partition("=")
     if not equals or not name or not program or "/" in program or not all(c.isalnum() or c in "._-" for c in name):
         raise UsageError(f"--harness {text!r} is not NAME=BASENAME", "write --harness mine=my-agent")
+    if len(program.encode()) > LONGEST_NAME:
+        raise UsageError(
+            f"--harness {text!r} has a program's name of over {LONGEST_NAME} bytes",
+            "the kernel's side compares no more",
+        )
     if is_shell(program):
         raise UsageError(
             f"--harness {text!r} names a shell", "a person's shell is never an agent's; name the agent's own program"

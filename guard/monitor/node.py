@@ -1,24 +1,26 @@
 """What the watch asks of this node: /proc, the name service, and each user's policy; every answer is kept for a while.
 
-A name service may be slow and a policy costs milliseconds to work out: both are asked once and remembered.
+Whatever may never answer is asked with a deadline: the name service, files of others, and their memory, which the
+arguments and the environment in /proc are read from.
 """
 
 from __future__ import annotations
 
-import grp
 import ipaddress
 import os
-import pwd
 import time
 from collections.abc import Callable, Iterable
 
 from guard.errors import GuardError
+from guard.events.names import Names
 from guard.monitor import proc
+from guard.monitor.patience import Patience
 from guard.policy import addresses
 from guard.policy.model import BindAllow
 
 _KEPT = 60.0
 """Seconds for which an answer is remembered."""
+_SERVERS_KEPT = 1.0
 _MOST = 4096
 
 
@@ -37,14 +39,16 @@ class Node:
         self._config_dir = config_dir
         self._clock = clock
         self._host = os.uname().nodename
+        self._users = Names()
+        self.patience = Patience()
         self.configure(allow)
 
     def configure(self, allow: tuple[BindAllow, ...]) -> None:
         """Take other allowances, and forget what was worked out."""
         self._allow = allow
-        self._names: dict[int, tuple[float, str]] = {}
         self._policies: dict[tuple[int, str], tuple[float, tuple[BindAllow, ...]]] = {}
         self._installed: dict[str, tuple[float, bool]] = {}
+        self._servers: dict[tuple[tuple[str, ...], int], tuple[float, tuple[int, ...]]] = {}
 
     status = staticmethod(proc.status)
     processes = staticmethod(proc.processes)
@@ -53,16 +57,25 @@ class Node:
     confined = staticmethod(proc.confined)
     login = staticmethod(proc.login)
     slurm_job = staticmethod(proc.slurm_job)
-    variable = staticmethod(proc.variable)
     listens_at = staticmethod(proc.listens_at)
 
     def arguments(self, pid: int) -> tuple[bytes, ...]:
         """A process's arguments, at most 16 KiB."""
-        return proc.arguments(pid)
+        return self.patience.ask(lambda: proc.arguments(pid), ())
+
+    def variable(self, pid: int, name: bytes) -> str:
+        """A variable that a process was started with."""
+        return self.patience.ask(lambda: proc.variable(pid, name), "")
 
     def servers(self, comms: tuple[str, ...], uid: int) -> Iterable[int]:
         """A user's processes of these names."""
-        return proc.servers(comms, uid)
+        now = self._clock()
+        known = self._servers.get((comms, uid))
+        if known is None or now - known[0] > _SERVERS_KEPT:
+            if len(self._servers) >= _MOST:
+                self._servers.clear()
+            known = self._servers[comms, uid] = (now, tuple(proc.servers(comms, uid)))
+        return known[1]
 
     def root_installed(self, path: str) -> bool:
         """Whether a program is root's."""
@@ -71,22 +84,12 @@ class Node:
         if known is None or now - known[0] > _KEPT:
             if len(self._installed) >= _MOST:
                 self._installed.clear()
-            known = self._installed[path] = (now, proc.root_installed(path))
+            known = self._installed[path] = (now, self.patience.ask(lambda: proc.root_installed(path), False))
         return known[1]
 
     def user_name(self, uid: int) -> str:
-        """A user's name, "" where the number has none."""
-        now = self._clock()
-        known = self._names.get(uid)
-        if known is None or now - known[0] > _KEPT:
-            try:
-                name = pwd.getpwuid(uid).pw_name
-            except (KeyError, OverflowError):
-                name = ""
-            if len(self._names) >= _MOST:
-                self._names.clear()
-            known = self._names[uid] = (now, name)
-        return known[1]
+        """A user's name, "" where the number has none, or the name service does not answer in time."""
+        return self._users.user(uid)
 
     def allowed_bind(self, uid: int, harness: str, address: str, port: int, exe: str) -> str:
         """Why a user's policy, or the site's monitor.toml, lets an address be bound; "" where neither does."""
@@ -110,12 +113,7 @@ class Node:
         # Where nobody binds, a resident service is spared two megabytes.
         from guard.policy.assign import Config, Request, resolve
 
-        user = self.user_name(uid)
-        try:
-            gid = pwd.getpwuid(uid).pw_gid
-            groups = tuple(grp.getgrgid(each).gr_name for each in os.getgrouplist(user, gid)) if user else ()
-        except (KeyError, OverflowError):
-            groups = ()
+        user, groups = self._users.user(uid), tuple(self._users.groups(uid))
         request = Request(user, uid, groups, self._host, harness, use_project_layer=False, now=time.time())
         try:
             effective = resolve(request, Config(self._config_dir, floor_dir=self._config_dir))

@@ -156,24 +156,33 @@ def _target(path: str) -> str:
 
 
 def root_installed(path: str) -> bool:
-    """Whether a program is root's, and nothing on the way, links included, lets another replace it."""
-    if not path.startswith("/"):
+    """Whether a program is root's, and nothing on the way, links included, lets another replace it.
+
+    From the top down, so that nothing is looked at below a directory that another may write: what lies there may be a
+    file system of his own.
+    """
+    if not path.startswith("/") or not _roots(os.path.normpath(path)):
         return False
-    return all(map(_roots, dict.fromkeys((os.path.normpath(path), os.path.realpath(path)))))
+    real = os.path.realpath(path)
+    return _roots(real)
 
 
-def _roots(at: str) -> bool:
-    while True:
+def _roots(path: str) -> bool:
+    at = "/"
+    for part in ("", *path.strip("/").split("/")):
+        at = os.path.join(at, part) if part else at
         try:
             found = os.lstat(at)
         except OSError:
             return False
-        loose = found.st_mode & 0o022 and not found.st_mode & 0o1000 and not stat.S_ISLNK(found.st_mode)
-        if found.st_uid != 0 or loose:
+        if stat.S_ISLNK(found.st_mode):
+            if found.st_uid != 0:
+                return False
+            # A link of root's on the way (/bin): what it leads to is judged as the real path.
+            return _roots(os.path.realpath(at)) if at != path.rstrip("/") else True
+        if found.st_uid != 0 or found.st_mode & 0o022:
             return False
-        if at == "/":
-            return True
-        at = os.path.dirname(at)
+    return True
 
 
 def _read(pid: int, name: str, most: int) -> bytes:

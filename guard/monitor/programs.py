@@ -9,11 +9,8 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping
 
-from guard.monitor.catalogue import Catalogue
+from guard.monitor.catalogue import LONGEST_NAME, Catalogue
 from guard.monitor.facts import Program
-
-LONGEST = 31
-"""Bytes of a name that the kernel's side compares."""
 
 SHELLS = (
     "sh", "bash", "rbash", "dash", "ash", "zsh", "zsh5", "ksh", "ksh93", "mksh", "pdksh", "yash", "csh", "tcsh", "oksh",
@@ -70,7 +67,7 @@ def program_table(catalogue: Catalogue, trusted: Iterable[str] = TRUSTED) -> dic
 
     def add(names: Iterable[str], kind: Program) -> None:
         for name in names:
-            if len(name.encode()) <= LONGEST:
+            if len(name.encode()) <= LONGEST_NAME:
                 out[name] = out.get(name, Program.NONE) | kind
 
     for kind, names in _BY_KIND.items():

@@ -11,7 +11,7 @@ from guard.events.producer import Producer
 from guard.monitor.exposure import Arguments, Exposure
 from guard.monitor.findings import Scalar
 from guard.monitor.lineage import Tree as AgentTree
-from guard.monitor.proc import link
+from guard.monitor.proc import link, same
 from guard.monitor.telling import Told
 from guard.redact import Redacted, bless
 from guard.redact.exposed import of_arguments
@@ -83,7 +83,7 @@ class Recorder:
             self._arguments.text(exe),
             argv,
             len(image.argv),
-            self._arguments.text(link(told.who.pid, "cwd")),
+            self._arguments.text(link(told.who.pid, "cwd") if same(told.who.pid, told.who.start) else ""),
         )
 
     def _exposure(self, exposure: Exposure) -> Mapping[str, Detail]:

@@ -37,7 +37,7 @@ from guard.monitor.watch import Watch
 
 HOUR = 3600.0
 _TICK = 1.0
-_BATCH = 16_384
+_BATCH = 4096
 """Facts that are put in order at once, at most."""
 _RECONCILE, _RECONCILE_SOON = 60.0, 5.0
 """Seconds between two looks at the kernel's labels; sooner where births and deaths were lost."""
@@ -133,6 +133,7 @@ class Service:
         self._uncovered: tuple[float, tuple[str, ...]] | None = None
         self._full = True
         self._mistaken = False
+        self._untold = 0
         self._remembered: set[int] = set()
         self._saving = 0.0
         self._capped_at = 0.0
@@ -322,7 +323,12 @@ class Service:
             self._tell(each)
 
     def _tell(self, told: Told) -> None:
-        self._outlet.emit(self._recorder.event(told))
+        try:
+            self._outlet.emit(self._recorder.event(told))
+        except GuardError as error:
+            # A finding that cannot become an event is our own mistake: counted and said, and the rest goes on.
+            self._untold += 1
+            self._log(f"a finding of {told.finding.rule} could not be recorded: {error}")
 
     # Looking after itself ---------------------------------------------------------------------------
 
@@ -419,7 +425,8 @@ class Service:
         """The metrics' text."""
         numbers = metrics.Numbers(
             self._source.status.backend, self._full, len(self._watch.lineage.trees), self._watch.counts,
-            self._source.stats(), {"outlet": self._outlet.lost, "argv": self._arguments.dropped},
+            self._source.stats(), {"outlet": self._outlet.lost, "argv": self._arguments.dropped, "record": self._untold,
+                                    "look": self._node.patience.left},
             self._outlet.backlog, self._cost,
         )  # fmt: skip
         return metrics.render(numbers)

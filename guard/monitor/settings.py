@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from guard.errors import UsageError
-from guard.monitor.catalogue import CONFIDENCES, RUNTIMES, Catalogue, Harness, row_from, shipped
+from guard.monitor.catalogue import CONFIDENCES, LONGEST_NAME, RUNTIMES, Catalogue, Harness, is_shell, row_from, shipped
 from guard.monitor.programs import TRUSTED
 from guard.policy import addresses
 from guard.policy.load import check_schema
@@ -287,7 +287,15 @@ def _catalogue(reading: Reading, catalogue: Catalogue) -> Catalogue:
             if key in ("title", "confidence"):
                 continue
             for at, word in enumerate(reading.array(each, (*where, key), key)):
-                reading.text(word, (*where, key, at), key, empty=key == "only")
+                text = reading.text(word, (*where, key, at), key, empty=key == "only")
+                if key in ("programs", "scripts", "modules") and len(text.encode()) > LONGEST_NAME:
+                    reading.fail(
+                        (*where, key, at), f"a name has at most {LONGEST_NAME} bytes, as the kernel's side has it"
+                    )
+                if key == "programs" and is_shell(text):
+                    reading.fail(
+                        (*where, key, at), "a person's shell is never an agent's; name the agent's own program"
+                    )
         _word(reading, (*where, "confidence"), table.get("confidence", "medium"), CONFIDENCES)
         for at, word in enumerate(table.get("runtimes", ())):  # type: ignore[arg-type]
             _word(reading, (*where, "runtimes", at), word, tuple(RUNTIMES))

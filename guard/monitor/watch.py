@@ -233,8 +233,8 @@ class Watch:
     def _server_outside(self, image: Image, who: Process) -> bool:
         """Whether the server that a multiplexer's client talks to runs outside of every tree."""
         name = next((name for name in image.names if name in handing.SERVERS), "")
-        inside = {pid for pid, _, _ in self.lineage.members()}
-        outside = [pid for pid in self._look.servers(handing.SERVERS.get(name, ()), who.uid) if pid not in inside]
+        servers = self._look.servers(handing.SERVERS.get(name, ()), who.uid)
+        outside = [pid for pid in servers if not self.lineage.holds(pid)]
         if name != "tmux":
             return bool(outside)
         socket = handing.tmux_socket(image.words, who.uid, self._look.variable(who.pid, b"TMUX_TMPDIR"))

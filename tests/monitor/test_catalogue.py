@@ -205,7 +205,9 @@ def test_an_added_program_is_recognised_as_a_program_and_as_a_script() -> None:
         assert match.harness == "mine"
 
 
-@pytest.mark.parametrize("text", ["mine", "=x", "mine=", "mine=/opt/x", "a b=x", "mine=bash", "mine=zsh"])
+@pytest.mark.parametrize(
+    "text", ["mine", "=x", "mine=", "mine=/opt/x", "a b=x", "mine=bash", "mine=zsh", "mine=" + "x" * 32]
+)
 def test_an_option_that_names_no_program_or_a_shell_is_refused(text: str) -> None:
     with pytest.raises(UsageError):
         catalogue.from_option(text)

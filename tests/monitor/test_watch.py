@@ -122,6 +122,21 @@ def test_a_session_of_guard_run_labels_itself_and_is_not_unwrapped(desk: Desk) -
     assert (tree.harness, tree.guarded, tree.session) == ("claude", True, "0190-abc")
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        "/usr/bin/python3 manage.py guard run",
+        "/usr/bin/python3 x.py /opt/guard run",
+        "vim guard run",
+        "/opt/guard redact",
+    ],
+)
+def test_what_only_speaks_of_guard_run_is_no_session(desk: Desk, line: str) -> None:
+    path = line.split()[0] if line.startswith("/") else ""
+    assert desk.take(desk.exec(400, line, root=0, path=path)) == []
+    assert desk.labelled == {}
+
+
 def test_a_claim_to_be_guarded_is_believed_only_where_the_kernel_confines(desk: Desk) -> None:
     desk.node.table[100] = FakeProc(environment={b"GUARD_SESSION": "0190-abc"}, confined=False)
     assert "unwrapped-agent" in names(desk.claude())

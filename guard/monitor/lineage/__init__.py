@@ -116,6 +116,10 @@ class Lineage:
         self.trees[tree.pid] = tree
         return True
 
+    def holds(self, pid: int) -> bool:
+        """Whether a process is in some tree."""
+        return pid in self._members
+
     def image(self, who: Process) -> Image:
         """What a process runs; `NOTHING` where its exec was not seen, or is forgotten."""
         member = self._members.get(who.pid)
