@@ -31,6 +31,11 @@ def main() -> int:
         from guard.entry.shell import main as shell
 
         return shell(words[1:])
+    if words[:1] == ["hooks"] and words[1:2] in (["run"], ["git"]):
+        from importlib import import_module
+
+        ended: int = import_module(f"guard.hooks.{words[1]}").main(words[2:])
+        return ended
     if words == ["shim", "ready"]:
         return 0  # a shim and guard-shell ask whether guard can be started at all
     if words[:2] == ["shim", "exec"]:

@@ -45,6 +45,7 @@ COMMANDS: Mapping[str, Group] = {
     "feed": Group("guard.cli.feed", "Send events to where a site wants them.", own=("--config",)),
     "fleet": Group("guard.cli.fleet", "Tell how the nodes of a site are doing."),
     "history": Group("guard.cli.history", "Keep secrets out of shell histories."),
+    "hooks": Group("guard.cli.hooks", "Advice before an agent's command, a scrub after it; git's hooks."),
     "shim": Group("guard.cli.shim", "Start agents under guard by their names."),
     "off": Group("guard.cli.off", "Root: start plain programs on this node at once."),
     "on": Group("guard.cli.on", "Root: start programs under guard again."),

@@ -60,7 +60,7 @@ def explain(
         raise UsageError(f"explain {act} takes {' '.join(ACTS[act].words)}")
     try:
         ask = ACTS[act].answers(*words)
-        effective, here = _surroundings(context.obj, policy, project or [], harness)
+        effective, here = surroundings(context.obj, policy, project or [], harness)
         session = Session(effective, here)
         answers = judge(session, ask)
     except UnfitError as error:
@@ -86,7 +86,7 @@ def explain(
 # Who and where ------------------------------------------------------------------------------------------
 
 
-def _surroundings(where: Places, policy: str, projects: list[str], harness: str) -> tuple[Effective, Here]:
+def surroundings(where: Places, policy: str, projects: list[str], harness: str) -> tuple[Effective, Here]:
     """Find out what `guard run` would, by its own steps; inside a session, what that has."""
     start = launch.Launch([])
     words = ["--config", where.config, *(["--state", where.state] if where.state else [])]

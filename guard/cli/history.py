@@ -48,14 +48,19 @@ def target(ctx: typer.Context, system: bool, root: str) -> places.Target:
         return places.node(f"{root}{ctx.obj.config}", root)
     if root:
         raise UsageError("--root goes with --system", "leave it out for your own start-up files")
-    return places.user(_home(), os.environ)
+    return places.user(home(), os.environ)
 
 
-def _home() -> str:
-    home = os.environ.get("HOME", "")
-    if not os.path.isabs(home) or not os.path.isdir(home):
+def home() -> str:
+    """Return the user's home.
+
+    Raises:
+        UsageError: HOME names none.
+    """
+    named = os.environ.get("HOME", "")
+    if not os.path.isabs(named) or not os.path.isdir(named):
         raise UsageError("HOME does not name a directory", "set it to yours")
-    return home
+    return named
 
 
 def _numbers(names: list[str], find: str) -> tuple[int, ...]:
@@ -112,12 +117,12 @@ def scrub(ctx: typer.Context, shell: _Shell = "", system: _System = False) -> No
         places.shells_here(shell)
     if system and os.geteuid() != 0:
         raise UsageError("--system scrubs every user's histories", "run it as root, or without --system for yourself")
-    folder = places.node(ctx.obj.config).folder if system else places.user(_home(), os.environ).folder
-    homes = sorted({e.pw_dir for e in pwd.getpwall() if os.path.isdir(e.pw_dir)}) if system else [_home()]
+    folder = places.node(ctx.obj.config).folder if system else places.user(home(), os.environ).folder
+    homes = sorted({e.pw_dir for e in pwd.getpwall() if os.path.isdir(e.pw_dir)}) if system else [home()]
     scrubbing.ask(folder)
     failed = False
-    for home in homes:
-        for file in scrubbing.files(home, shell):
+    for one in homes:
+        for file in scrubbing.files(one, shell):
             try:
                 count = scrubbing.scrub(file)
             except (GuardError, OSError) as error:
