@@ -97,3 +97,15 @@ def test_git_goes_on_as_usual(stage: Stage, git: Path) -> None:
     done = stage.account.guard(["bash", "-c", script], "--no-project-policy", policy=masked(stage.account), cwd=stage.project)
     assert done.returncode == 0, done.stderr
     assert list(git.glob("*refused*")) == []
+
+
+@pytest.mark.root
+def test_without_a_watch_to_be_had_the_session_starts_and_it_is_on_record(stage: Stage, git: Path) -> None:
+    """Each session takes one of the user's inotify instances; whoever has used them up is told."""
+    hold = "import ctypes, time; libc = ctypes.CDLL(None)\nwhile libc.inotify_init1(0) >= 0: pass\nprint('held', flush=True); time.sleep(60)"
+    with stage.beside(["/usr/bin/python3", "-c", f"import resource; resource.setrlimit(7, (4096, 4096))\n{hold}"]) as held:
+        assert held.said == "held"
+        done = stage.account.guard(["echo", "went on"], "--no-project-policy", policy=stage.policy(NO_MASK), cwd=stage.project)
+        assert done.stdout == "went on\n", done.stderr
+    lines = [json.loads(line) for line in (stage.account.state / "events.jsonl").read_text().splitlines()]
+    assert "protected-unwatched" in {line["rule"] for line in lines}

@@ -34,6 +34,7 @@ ADVICE: "dict[str, Advice]" = {
     "setuid-mode": ("it would run as its owner for everybody", "a mode without the set-id bits"),
     "metadata-outside": ("it lies outside the writable places", "a copy in the project; else " + ASK),
     "protected-made": ("a protected name that did not exist was made; it was moved aside", "another name"),
+    "protected-unwatched": ("protected names that do not exist cannot be watched", "more inotify instances"),
     "task-outside": ("that process is not of this session", "name a process of this session"),
     "pipe-to-shell": ("a download would run unread", "save it, read it, and let a person run it"),
     "downloaded-exec": ("it was downloaded in this session", "read it, and let a person run it"),

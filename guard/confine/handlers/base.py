@@ -135,7 +135,11 @@ class Supervisor:
         if absent and self.mode("files") == "enforce":
             from guard.confine.keep import Keeper
 
-            self.keeper = Keeper(absent, self._came)
+            try:
+                self.keeper = Keeper(absent, self._came)
+            except OSError as error:  # the user's watches are used up (fs.inotify.max_user_instances): told, not fatal
+                what = f"watch {', '.join(absent)}: {error.strerror}"
+                self.tell("files", "protected-unwatched", "observed", what, "", self.command)
 
     def _came(self, path: str, aside: str) -> None:
         self.tell("files", "protected-made", "denied", f"make {path}", f"it is {aside} now", self.command)
