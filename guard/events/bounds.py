@@ -107,6 +107,8 @@ class Bounded(Store):
             share = int(self._limits.max_bytes * SHARES[each.rank])
             if size + each.size > share and each.displaces:
                 size -= self._displace(each, size + each.size - share, lost)
+            if size + each.size > share and not each.is_alert:
+                size -= self._let_go(each, max(size + each.size - share, self._limits.max_bytes >> 7), lost)
             if size + each.size > share:
                 lost["spool", each.key] = lost.get(("spool", each.key), 0) + 1
                 continue
@@ -125,16 +127,41 @@ class Bounded(Store):
         for position, public, personal, seal, rank, quiet in rows:
             if freed >= wanted:
                 break
-            # The row goes, so that its page can serve another; its digest stays for the chain.
-            self._db.execute("DELETE FROM events WHERE position = ?", (position,))
-            digest = chain.digest(public, chain.commitment(seal, personal))
-            self._db.execute("INSERT INTO dropped VALUES(?, ?)", (position, digest))
             if not quiet:
                 key = Entry.RANKS[rank]
                 lost["displaced", key] = lost.get(("displaced", key), 0) + 1
-            freed += len(public) + len(personal) + OVERHEAD - DROPPED
+            freed += self._drop(position, public, personal, seal)
         self._bytes -= freed
         return freed
+
+    def _let_go(self, entry: Entry, wanted: int, lost: dict[tuple[str, str], int]) -> int:
+        """Drop telemetry that one feed has delivered and another has not: a dead feed costs the others nothing.
+
+        Counted by feed, as what is too old is.
+        """
+        cursors = self.cursors()
+        freed = 0
+        rows = self._db.execute(
+            "SELECT position, public, personal, seal, quiet FROM events INDEXED BY by_rank"
+            " WHERE rank <= ? AND rank < 3 AND position <= ? ORDER BY rank, position LIMIT ?",
+            (entry.rank, max(cursors.values(), default=0), max(64, wanted // 256)),
+        ).fetchall()
+        for position, public, personal, seal, quiet in rows:
+            if freed >= wanted:
+                break
+            for feed, cursor in cursors.items():
+                if cursor < position and not quiet:
+                    lost["undelivered", feed] = lost.get(("undelivered", feed), 0) + 1
+            freed += self._drop(position, public, personal, seal)
+        self._bytes -= freed
+        return freed
+
+    def _drop(self, position: int, public: bytes, personal: bytes, seal: bytes) -> int:
+        """Drop one row, so that its page can serve another; its digest stays for the chain. Returns bytes freed."""
+        self._db.execute("DELETE FROM events WHERE position = ?", (position,))
+        digest = chain.digest(public, chain.commitment(seal, personal))
+        self._db.execute("INSERT INTO dropped VALUES(?, ?)", (position, digest))
+        return len(public) + len(personal) + OVERHEAD - DROPPED
 
     # A full disk ------------------------------------------------------------------------------------
 

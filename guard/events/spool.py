@@ -7,8 +7,8 @@
     unwritten     a file of holes: as long as the number of events that could not even be counted in spool.db
 
 A row's position rises and is never used again. Rows are bounded by size and age: the oldest that every feed has
-delivered go first. Where feeds are behind, telemetry (info and low) is refused before alerts are; an alert that
-finds no room displaces telemetry, and what a user claims never displaces what kernel or service saw. Each loss is
+delivered go first. Where one feed is behind, telemetry (info and low) that another has delivered goes; where all
+are, telemetry is refused before alerts are; an alert that finds no room displaces telemetry, and what a user claims never displaces what kernel or service saw. Each loss is
 counted by stage in `losses` until an event has told it.
 
 Each row is sealed into a chain over digests (`chain.py`): personal fields can be erased, and it still verifies.

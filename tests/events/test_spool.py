@@ -152,6 +152,26 @@ def test_behind_a_dead_feed_telemetry_is_refused_and_alerts_displace_it(tmp_path
         assert (verdict.broken, verdict.dropped) == (0, stored - len(kept))
 
 
+def test_a_dead_feed_costs_another_nothing(tmp_path: Path) -> None:
+    with Spool(str(tmp_path), limits=Limits(max_bytes=200_000)) as spool:
+        spool.cursor("dead")
+        spool.append(make(5))
+        delivered = 0
+        for _ in range(40):
+            done = spool.append(make(20, Severity.INFO))
+            assert (done.count, done.dropped) == (20, 0)
+            rows = spool.read(spool.cursor("live"), 10_000)
+            delivered += len(rows)
+            spool.advance("live", rows[-1].position)
+        assert delivered == 805
+        kept = spool.read(0, 10_000)
+        # What asks for attention waits for the dead one; of the telemetry it loses the oldest, and that is counted.
+        assert [row.severity for row in kept[:5]] == [Severity.MEDIUM] * 5
+        assert losses(spool) == {("undelivered", "dead"): 805 - len(kept)}
+        assert spool.stored_bytes() <= 200_000
+        assert spool.verify().broken == 0
+
+
 def test_what_a_user_claims_displaces_nothing_of_another_origin(tmp_path: Path) -> None:
     with Spool(str(tmp_path), limits=Limits(max_bytes=100_000)) as spool:
         spool.cursor("dead")
