@@ -8,8 +8,8 @@
 
 A row's position rises and is never used again. Rows are bounded by size and age: the oldest that every feed has
 delivered go first. Where one feed is behind, telemetry (info and low) that another has delivered goes; where all
-are, telemetry is refused before alerts are; an alert that finds no room displaces telemetry, and what a user claims never displaces what kernel or service saw. Each loss is
-counted by stage in `losses` until an event has told it.
+are, telemetry is refused before alerts are. An alert that finds no room displaces telemetry, and what a user claims
+never displaces what kernel or service saw. Each loss is counted by stage in `losses` until an event has told it.
 
 Each row is sealed into a chain over digests (`chain.py`): personal fields can be erased, and it still verifies.
 """
