@@ -63,6 +63,7 @@ class CoreSource:
         self, backend: str, settings: Settings, pinned: str = "", refused: Mapping[str, str] | None = None
     ) -> None:
         begun = time.monotonic()
+        self._began = boot_time()
         self._backend = backend
         self._pinned = pinned
         self._generation = pins.begin(pinned) if pinned else ""
@@ -181,7 +182,8 @@ class CoreSource:
                 except MonitorError as error:
                     missing.append(error.what)
             self._following = True
-            first = min((label.start for label in self.labels() if label.harness), default=0)
+            # Of what ran before the monitor did, all is blind.
+            first = min((one.start for one in self.labels() if one.harness and one.start > self._began), default=0)
             self._ready.append(Coverage(boot_time(), not missing, tuple(missing), boot_time() - first if first else 0))
             self._look_once()
             return
@@ -304,7 +306,8 @@ class CoreSource:
         start, root_start, root, flags, program, by = _PROC.unpack_from(row)
         fresh = bytearray(row)
         _PROC.pack_into(fresh, 0, start, root_start, root, (flags & ~_F_MARKED) | _F_HARNESS, program, by)
-        self._map("procs").set(pid, bytes(fresh))
+        if not self._map("procs").change(pid, bytes(fresh)):
+            return fact  # gone: a label for nobody would be the next one's of that pid
         return replace(fact, who=replace(fact.who, harness=True))
 
     def _measure(self, now: float) -> None:
@@ -353,8 +356,11 @@ class CoreSource:
                 if self._map("procs").get(child.to_bytes(4, "little")) is None:
                     self._put(child, known[child][0], root, root_start, harness=False)
             inside |= more
+        for member in inside:
+            if member not in known:  # it ended before its label was there, and no exit took that away
+                self.unlabel(member)
         self._keep_up()
-        return True
+        return pid in known
 
     def _put(self, pid: int, start: int, root: int, root_start: int, harness: bool) -> None:
         procs = self._map("procs")

@@ -22,6 +22,7 @@ BTF_FUNC = 12
 _LOG = 1 << 20
 _WARN = 0
 _STOP = -1
+_ONLY_CHANGE = 2  # BPF_EXIST
 _OWN_ERRORS = 4000
 """Numbers above are libbpf's own (libbpf.h, enum libbpf_errno)."""
 
@@ -206,6 +207,10 @@ class Map:
     def set(self, key: bytes, value: bytes) -> bool:
         """Put a value; False: there is no room."""
         return not self._library.call("bpf_map_update_elem", self.fd, key, value, 0)
+
+    def change(self, key: bytes, value: bytes) -> bool:
+        """Put another value where there is one; False: the key is gone."""
+        return not self._library.call("bpf_map_update_elem", self.fd, key, value, _ONLY_CHANGE)
 
     def drop(self, key: bytes) -> None:
         """Take a key out, if it is there."""

@@ -15,7 +15,7 @@ import pytest
 
 from guard.errors import MonitorError
 from guard.monitor import bcc_backend, choose, objects, pins
-from guard.monitor.facts import Coverage, Exec, Exit, Fork, Listen, Loss, Mode, Program
+from guard.monitor.facts import Bind, Coverage, Exec, Exit, Fork, Listen, Loss, Mode, Program
 from guard.monitor.source import Settings
 from tests.conftest import GUARD, LONG
 
@@ -168,6 +168,38 @@ def test_the_programs_that_cost_others_are_there_only_with_a_tree(agent):
         while opened._following and time.monotonic() < end:
             list(opened.poll(0.1))
         assert not opened._following
+
+
+def test_a_cap_on_the_cost_detaches_what_costs_others_and_keeps_trees_and_binds(agent, tmp_path):
+    bind = "import socket; socket.socket().bind(('0.0.0.0', 29321))"
+    text = f'read x; touch f; chmod 777 f; /usr/bin/python3 -c "{bind}"; :'
+    with (
+        source("tracepoint") as opened,
+        subprocess.Popen([agent, "-c", text], stdin=subprocess.PIPE, cwd=tmp_path) as root,
+    ):
+        take(opened, lambda fact: isinstance(fact, Coverage))
+        opened.follow(False)
+        told = take(opened, lambda fact: isinstance(fact, Coverage))
+        assert [fact.full for fact in told if isinstance(fact, Coverage)] == [False]
+        root.stdin.write(b"\n")
+        root.stdin.flush()
+        facts = take(opened, lambda fact: isinstance(fact, Exit) and fact.who.pid == root.pid)
+        kinds = {type(fact) for fact in facts}
+        assert {Exec, Fork, Bind} <= kinds
+        assert Mode not in kinds
+        opened.follow(True)
+
+
+def test_a_label_is_nobodys_who_ended_meanwhile(agent):
+    with source("tracepoint") as opened:
+        with subprocess.Popen(["/bin/sh", "-c", "read x"], stdin=subprocess.PIPE) as one:
+            listing = opened.processes
+            answers = iter([listing()])
+            one.stdin.close()
+            one.wait()
+            opened.processes = lambda: next(answers, None) or listing()
+            assert not opened.label(one.pid, one.pid)
+        assert one.pid not in {label.pid for label in opened.labels()}
 
 
 def test_what_listened_before_the_programs_came_is_seen(agent):
