@@ -18,12 +18,16 @@ cp -r "$root/tests/monitor/suite" "$job/tests/monitor/"
 cat > "$job/job.sh" << 'J'
 export PYTHONPATH=/mnt/library:/mnt PYTHONDONTWRITEBYTECODE=1
 mkdir -p /var/tmp/suite
+python3 -m guard monitor --check --backend "$BACKEND" --expect "$BACKEND" ${ENFORCE:+--enforce} > /tmp/check 2>&1
+checked=$?
+# What a tracepoint cannot refuse is a fault of a check that asks for it.
+[ "$checked" = 0 ] || { cat /tmp/check; [ "$BACKEND$ENFORCE" = tracepoint1 ] || bad=1; }
 python3 -m tests.monitor.suite.stage --guard "python3 -m guard" --backend "$BACKEND" ${ENFORCE:+--enforce} \
 	--seconds 60 --jobs 2 --directory /var/tmp/suite ${ONLY:+--only "$ONLY"} > /tmp/out 2> /tmp/err
 status=$?
 grep -v '"right": true' /tmp/out
 tail -c 3000 /tmp/err
-exit $status
+exit $((status | ${bad:-0}))
 J
 failed=0
 for run in ${*:-6.12/lsm 6.12/lsm/enforce 6.12/fmod 6.12/fmod/enforce 6.12/tracepoint 6.1/lsm 6.1/fmod 6.1/tracepoint}; do

@@ -152,7 +152,7 @@ def monitor(guard: Sequence[str], place: Path, backend: str, enforce: bool, conf
 
 
 def _word(ready: socket.socket, process: subprocess.Popen[bytes], place: Path) -> bytes:
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + 600
     ready.settimeout(1)
     while time.monotonic() < deadline:
         try:
