@@ -88,6 +88,11 @@ class Outside(contextlib.AbstractContextManager["Outside"]):
     def __init__(self, root: Path) -> None:
         for name, text in FILES.items():
             (root / name).write_text(text)
+        library = root / "so.c"
+        library.write_text(
+            '#include <stdio.h>\n__attribute__((constructor)) static void run(void) { puts("PRO" "VEN"); }\n'
+        )
+        subprocess.run(["gcc", "-shared", "-fPIC", "-o", str(root / "so"), str(library)], check=True)
         with tarfile.open(root / "t", "w:gz") as pack:
             entry = tarfile.TarInfo("inside")
             entry.size = len(SHELL_CODE)
@@ -180,7 +185,7 @@ class Run:
         self._agent = agent
         self._seconds = seconds
         base = f"http://{OUTSIDE}"
-        names = {"U": "u", "P": "p", "L": "l", "J": "j", "X": "x", "T": "t", "D": "d"}
+        names = {"U": "u", "P": "p", "L": "l", "J": "j", "X": "x", "T": "t", "D": "d", "S": "so"}
         linker = next(
             path for path in ("/lib64/ld-linux-x86-64.so.2", "/lib/ld-linux-aarch64.so.1") if Path(path).exists()
         )
