@@ -157,6 +157,22 @@ def _fits(glob: bytes, name: bytes) -> bool:
     return True
 
 
+Denied = dict[str, "Denied"]  # a tree of path components; the key "" marks a denied place
+
+
+def covers(tree: "Denied", path: str) -> bool:
+    """Whether the path or one above it is denied."""
+    for part in path.split("/"):
+        if part:
+            below = tree.get(part)
+            if below is None:
+                return False
+            if "" in below:
+                return True
+            tree = below
+    return False
+
+
 def end_by_interrupt() -> int:
     """End as a program ends that SIGINT found unprepared, so that the shell sees it."""
     _signal.signal(_signal.SIGINT, _signal.SIG_DFL)

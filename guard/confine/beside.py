@@ -6,11 +6,18 @@ import marshal
 import posix as os
 import sys
 
-from guard.confine import default_signals, handlers, places, state, supervise
+from guard.confine import covers, default_signals, handlers, state, supervise
 from guard.confine.handlers import advice
-from guard.confine.launch import Launch, lower_limits
-from guard.kernel import drop_capabilities, landlock, notify
+from guard.kernel import drop_capabilities, notify
 from guard.redact import withhold
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from guard.confine import places
+    from guard.confine.launch import Launch
+    from guard.kernel import landlock
 
 
 def run(
@@ -32,6 +39,8 @@ def run(
     Returns:
         The command's exit code; where it died by a signal, this process does too.
     """
+    from guard.confine.launch import lower_limits
+
     plan = launch.plan
     inherited = _inherited(launch)
     recorder = Recorder(launch)
@@ -55,6 +64,8 @@ def run(
 
 def _settings(launch: "Launch") -> "dict[str, object]":
     """The plan's settings for a supervisor, variables filled in."""
+    from guard.confine import places
+
     variables = launch.variables()
     settings = dict(launch.plan["supervisor"])
     settings["unix_allow"] = [path for pattern in settings["unix_allow"] for path in places.expand(pattern, variables)]
@@ -71,7 +82,7 @@ def told(launch: "Launch", held: "places.Places") -> "dict[str, object]":
     return {
         "settings": settings,
         "writable": tuple(path for path in held.writable() if path != tmp),
-        "covers": held.covers,
+        "trees": held.trees(),
         "absent": held.absent,
         "state": launch.options.state,
         "harness": launch.harness,
@@ -92,28 +103,46 @@ def main() -> None:
         os._exit(code)
 
 
+class _Session:
+    """A session that guard-exec has started, for events.
+
+    Args:
+        know: what `told` said.
+        words: session id, the private directory and the program's name; argc: how many words its command has.
+    """
+
+    def __init__(self, know: "dict[str, Any]", words: "list[str]", root: int, argc: int) -> None:
+        self.id, self.tmp, exe = words
+        self.uid, self.root = os.geteuid(), root
+        self.command = [exe, *[""] * (argc - 1)]
+        self.cwd = "/"  # withheld in events, whatever it is
+        self.user, self.harness, self.plan, self.job = know["user"], know["harness"], know["plan"], know["job"]
+        self.spool: state.Spool | None = None
+        self.fault = ""
+        try:
+            self.spool = state.Spool(know["state"], f"run:{self.id}")
+            self.spool.seq = 1  # the start itself
+        except OSError as error:
+            self.fault = str(error)
+
+    def record(
+        self, rule: str, severity: str, verdict: str, message: str, detail: "dict[str, object]", control: str
+    ) -> None:
+        """As `Launch.record`."""
+        state.record(self, rule, severity, verdict, message, detail, control)
+
+
 def _main(words: "list[str]") -> int:
-    start, offset, length, waiter, channel, ruleset, stderr, command, _, argc = map(int, words[:10])
-    session, tmp, exe = words[10:]
+    start, offset, length, waiter, channel, ruleset, stderr, command, root, argc = map(int, words[:10])
     # guard-exec has found the file to be root's or ours, and whole.
     know = marshal.loads(os.pread(start, length, offset))  # noqa: S302
     os.close(start)
-    launch = Launch([])
-    launch.id, launch.user, launch.harness, launch.plan = session, know["user"], know["harness"], know["plan"]
-    launch.cwd = "/"  # withheld in events, whatever it is
-    launch.environment = {b"SLURM_JOB_ID": know["job"]}
-    launch.options.command = [exe, *[""] * (argc - 1)]
-    launch.options.state = know["state"]
-    try:
-        launch.spool = state.Spool(know["state"], f"run:{session}")
-        launch.spool.seq = 1  # the start itself
-    except OSError as error:
-        launch.fault = str(error)
-    recorder = Recorder(launch)
-    covers = know["covers"]
+    session = _Session(know, words[10:], root, argc)
+    recorder = Recorder(session)
+    trees = know["trees"]
     supervisor = handlers.Supervisor(
-        know["settings"], (*know["writable"], tmp), ruleset, recorder.record,
-        lambda real: any(places.covers(tree, real) for tree in covers),
+        know["settings"], (*know["writable"], session.tmp), ruleset, recorder.record,
+        lambda real: any(covers(tree, real) for tree in trees),
     )  # fmt: skip
     handlers.equip(supervisor)
     supervisor.keep(know["absent"])
@@ -134,14 +163,14 @@ class Recorder:
     """Puts what the supervisor saw on record, and says it where the session asked to be told.
 
     Args:
-        launch: the start, which has the spool.
+        session: the start, which has the spool.
 
     Attributes:
         stderr: where findings are said, -1 for nowhere.
     """
 
-    def __init__(self, launch: "Launch") -> None:
-        self._launch = launch
+    def __init__(self, session: "Launch | _Session") -> None:
+        self._session = session
         self.stderr = -1
 
     def record(
@@ -156,7 +185,7 @@ class Recorder:
             detail[name] = withhold(text) if "/" in text else text
         if self.stderr >= 0:
             advice.tell(self.stderr, f"{verdict}: {what}", why, allow, count)
-        self._launch.record(rule, severity, verdict, f"{control}: {rule} {verdict}", detail, control)
+        self._session.record(rule, severity, verdict, f"{control}: {rule} {verdict}", detail, control)
 
 
 def _inherited(launch: "Launch") -> "tuple[int, ...]":

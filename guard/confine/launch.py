@@ -229,6 +229,7 @@ class Launch:
     def __init__(self, start: "list[str]") -> None:
         self._start = start
         self.uid = os.geteuid()
+        self.root = os.getpid()
         self.id = state.new_id()
         self.environment = confine.environment_block()
         self.options = Options(self.environment, self.uid)
@@ -398,6 +399,16 @@ class Launch:
                     raise _error("control", f"--project: {where}", "work in one of them")
                 sys.stderr.write(f"guard: {where}: nothing in it is writable\n")
         self.projects = kept
+
+    @property
+    def command(self) -> "list[str]":
+        """The command's words."""
+        return self.options.command
+
+    @property
+    def job(self) -> bytes:
+        """The Slurm job that we run in, as the environment has it."""
+        return self.environment.get(b"SLURM_JOB_ID", b"")
 
     def variables(self) -> "dict[str, tuple[str, ...]]":
         """What the variables of paths stand for in this session."""
@@ -683,33 +694,7 @@ class Launch:
         control: str = "session",
     ) -> None:
         """Write one event about this session; what cannot be written is remembered in `fault`."""
-        record: dict[str, object] = {
-            "control": control,
-            "rule": rule,
-            "severity": severity,
-            "verdict": verdict,
-            "tree": {
-                "session": self.id,
-                "harness": self.harness,
-                "root_pid": os.getpid(),
-                "uid": self.uid,
-                "user": self.user,
-            },
-            "process": state.process(self.options.command, self.cwd),
-            "policy": {"name": self.plan.get("policy", ""), "digest": self.plan.get("digest", "")},
-            "detail": detail,
-            "mitre": [],
-            "message": message[:99],
-        }
-        job = self.environment.get(b"SLURM_JOB_ID", b"")
-        if job.isdigit() and len(job) < 20:
-            record["tree"]["slurm_job_id"] = int(job)  # type: ignore[index]
-        if self.spool is None:
-            return
-        try:
-            self.spool.write(record)
-        except OSError as error:
-            self.fault = f"{self.options.state}: {error.strerror}"
+        state.record(self, rule, severity, verdict, message, detail, control)
 
     def refused(self, what: str, control: str) -> int:
         """Say that nothing was started, and record it."""

@@ -11,6 +11,7 @@ siblings are listed: `~/x -> /` must widen nothing.
 
 import posix as os
 
+from guard.confine import Denied, covers
 from guard.kernel import O_PATH, basename, decode, dirname, landlock, open_beneath, real_path
 
 
@@ -169,7 +170,6 @@ def _kind(path: str) -> int:
 
 
 _TERMINAL = landlock.READ_FILE | landlock.READ_DIR | landlock.WRITE_FILE | landlock.IOCTL_DEV
-Denied = dict[str, "Denied"]  # a tree of path components; the key "" marks a denied place
 
 
 class Places:
@@ -368,9 +368,8 @@ class Places:
         made = tuple(path for path, access in self._grants if path.startswith("/dev/") and access & landlock.MAKE_REG)
         return (*(self._real(top) for top in self._tops), *made)
 
-    @property
-    def covers(self) -> "tuple[Denied, Denied]":
-        """The trees of what is denied and what is guard's own, for `covers`."""
+    def trees(self) -> "tuple[Denied, Denied]":
+        """Return what is denied and what is guard's own, as `covers` takes it."""
         return self._denied, self._own
 
     def denies(self, real: str) -> bool:
@@ -483,19 +482,6 @@ def _plant(tree: "Denied", path: str) -> None:
         if part:
             tree = tree.setdefault(part, {})
     tree[""] = {}
-
-
-def covers(tree: "Denied", path: str) -> bool:
-    """Whether the path or one above it is denied."""
-    for part in path.split("/"):
-        if part:
-            below = tree.get(part)
-            if below is None:
-                return False
-            if "" in below:
-                return True
-            tree = below
-    return False
 
 
 def _subtree(tree: "Denied", path: str) -> "Denied | None":

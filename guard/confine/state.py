@@ -101,7 +101,30 @@ def new_id() -> str:
 PLAN_MAGIC = b"guard-plan 4\n"
 TYPE_CHECKING = False  # `typing` costs more than all the rest here
 if TYPE_CHECKING:
-    from typing import Any
+    from typing import Any, Protocol
+
+    class Session(Protocol):
+        """What an event tells of the session that it is about."""
+
+        id: str
+        uid: int
+        user: str
+        harness: str
+        cwd: str
+        plan: dict[str, Any]
+        root: int  # the process that the shell knows
+        spool: "Spool | None"
+        fault: str  # why the last event could not be written
+
+        @property
+        def command(self) -> list[str]:
+            """The command's words."""
+            ...
+
+        @property
+        def job(self) -> bytes:
+            """The Slurm job."""
+            ...
 else:
     Any = object
 Plan = dict[str, Any]  # guard.policy.plan describes it
@@ -624,6 +647,44 @@ def to_json(value: object) -> str:
     if isinstance(value, (list, tuple)):
         return "[" + ",".join(map(to_json, value)) + "]"
     raise TypeError(f"no JSON for {type(value).__name__}")
+
+
+def record(
+    session: "Session",
+    rule: str,
+    severity: str,
+    verdict: str,
+    message: str,
+    detail: "dict[str, object]",
+    control: str = "session",
+) -> None:
+    """Write one event about a session; what cannot be written is remembered in its `fault`."""
+    event: dict[str, object] = {
+        "control": control,
+        "rule": rule,
+        "severity": severity,
+        "verdict": verdict,
+        "tree": {
+            "session": session.id,
+            "harness": session.harness,
+            "root_pid": session.root,
+            "uid": session.uid,
+            "user": session.user,
+        },
+        "process": process(session.command, session.cwd),
+        "policy": {"name": session.plan.get("policy", ""), "digest": session.plan.get("digest", "")},
+        "detail": detail,
+        "mitre": [],
+        "message": message[:99],
+    }
+    if session.job.isdigit() and len(session.job) < 20:
+        event["tree"]["slurm_job_id"] = int(session.job)  # type: ignore[index]
+    if session.spool is None:
+        return
+    try:
+        session.spool.write(event)
+    except OSError as error:
+        session.fault = f"{session.spool.path}: {error.strerror}"
 
 
 def process(argv: "list[str]", cwd: str) -> "dict[str, object]":

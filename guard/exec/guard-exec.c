@@ -15,8 +15,21 @@
 static char *own_argv[MOST_WORDS];
 struct session session = {.lock = -1, .spool = -1, .ruleset = -1, .start = -1};
 static bool portable;  /* no launcher to fall back to */
-static int wish = -1;  /* what the launcher is asked to write down */
+static char name[17], key[MOST_KEY]; /* the start's, once they are known */
+static size_t key_size;
 bool committed;        /* the start is on record: the launcher must not make it again */
+
+/* The launcher is asked to write down what it does: its words get a descriptor that holds the start's name and key. */
+static void ask_to_write(void)
+{
+	static char option[32];
+	int fd = memfd_create("guard-start", 0);
+	if (fd < 0 || write(fd, name, 16) != 16 || write(fd, key, key_size) != (ssize_t)key_size)
+		return;
+	snprintf(option, sizeof option, "--write-start=%d", fd);
+	memmove(own_argv + 3, own_argv + 2, sizeof *own_argv * (MOST_WORDS - 3));
+	own_argv[2] = option;
+}
 
 void fall(const char *why)
 {
@@ -28,8 +41,8 @@ void fall(const char *why)
 		tell('f');
 	if (committed || portable)
 		_exit(125);
-	if (wish >= 0)
-		fcntl(wish, F_SETFD, 0);
+	if (name[0])
+		ask_to_write();
 	execv(GUARD_LAUNCHER, own_argv);
 	dprintf(2, "guard: not started: %s: %s; install guard again\n", GUARD_LAUNCHER, strerror(errno));
 	_exit(125);
@@ -173,19 +186,19 @@ static void load(const char *path)
 /* The command line -------------------------------------------------------------------------------------------- */
 
 /* A start is told from others by who asks, where, and with which words; everything else is among the questions. */
-static void add(char *key, size_t *size, const char *word)
+static void add(const char *word)
 {
 	size_t length = strlen(word) + 1;
-	if (*size + length > MOST_KEY)
+	if (key_size + length > MOST_KEY)
 		fall("too many words");
-	memcpy(key + *size, word, length);
-	*size += length;
+	memcpy(key + key_size, word, length);
+	key_size += length;
 }
 
-static void add_variable(char *key, size_t *size, const char *name)
+static void add_variable(const char *variable)
 {
-	add(key, size, getenv(name) ? "=" : "");
-	add(key, size, getenv(name) ? getenv(name) : "");
+	add(getenv(variable) ? "=" : "");
+	add(getenv(variable) ? getenv(variable) : "");
 }
 
 static const char *base_of(const char *path)
@@ -207,20 +220,20 @@ static const char *const interpreters[] = {"node", "bun", "deno", "npx", "uvx", 
 static const char *const with_value[] = {"--policy", "--project", "--require", "--session", "--config", NULL};
 static const char *const without_value[] = {"--tell", "--no-project-policy", NULL};
 
-static char **read_words(char **words, char *key, size_t *size)
+static char **read_words(char **words)
 {
 	while (*words && (*words)[0] == '-' && (*words)[1]) {
-		char name[32];
+		char option[32];
 		const char *word = *words++;
 		if (!strcmp(word, "--"))
 			break;
-		snprintf(name, sizeof name, "%.*s", (int)strcspn(word, "="), word);
-		add(key, size, word);
-		if (is_among(name, with_value)) {
+		snprintf(option, sizeof option, "%.*s", (int)strcspn(word, "="), word);
+		add(word);
+		if (is_among(option, with_value)) {
 			if (!strchr(word, '=')) {
 				if (!*words)
 					fall("an option without its value");
-				add(key, size, *words++);
+				add(*words++);
 			}
 		} else if (!is_among(word, without_value)) {
 			fall("an option that only the launcher knows");
@@ -228,50 +241,32 @@ static char **read_words(char **words, char *key, size_t *size)
 	}
 	if (!*words || !**words)
 		fall("no command");
-	add(key, size, "--");
+	add("--");
 	for (int i = 0; i < 2 && words[i]; i++) {
 		if (is_among(base_of(words[i]), harnesses))
-			add(key, size, base_of(words[i]));
+			add(base_of(words[i]));
 		if (!is_among(base_of(words[0]), interpreters))
 			break;
 	}
 	return words;
 }
 
-static void make_key(char *key, size_t *size)
+static void make_key(void)
 {
 	gid_t groups[NGROUPS_MAX];
 	int most = getgroups(NGROUPS_MAX, groups);
 	char word[32];
 	snprintf(word, sizeof word, "%u %u", geteuid(), getegid());
-	add(key, size, word);
+	add(word);
 	for (int i = 0; i < most; i++) {
 		snprintf(word, sizeof word, "%u", groups[i]);
-		add(key, size, word);
+		add(word);
 	}
 	if (!getcwd(session.cwd, sizeof session.cwd) || session.cwd[0] != '/')
 		fall("the working directory");
-	add(key, size, session.cwd);
-	for (const char *const *name = (const char *const[]){"HOME", "GUARD_CONFIG_DIR", "SLURM_JOB_ID", NULL}; *name; name++)
-		add_variable(key, size, *name);
-}
-
-/* The launcher is asked to write down what it does: its words get a descriptor that holds the start's name and key. */
-static void ask_to_write(char **argv, const char *name, const char *key, size_t size)
-{
-	static char option[32];
-	int fd = memfd_create("guard-start", 0);
-	size_t at = 0;
-	if (fd < 0 || write(fd, name, 16) != 16 || write(fd, key, size) != (ssize_t)size)
-		return;
-	wish = fd;
-	snprintf(option, sizeof option, "--write-start=%d", fd);
-	own_argv[at++] = argv[0];
-	own_argv[at++] = argv[1];
-	own_argv[at++] = option;
-	for (char **word = argv + 2; *word && at < MOST_WORDS - 1; word++)
-		own_argv[at++] = *word;
-	own_argv[at] = NULL;
+	add(session.cwd);
+	for (const char *const *variable = (const char *const[]){"HOME", "GUARD_CONFIG_DIR", "SLURM_JOB_ID", NULL}; *variable; variable++)
+		add_variable(*variable);
 }
 
 static void find_program(const char *name)
@@ -297,11 +292,10 @@ static void find_program(const char *name)
 
 int main(int argc, char **argv)
 {
-	static char key[MOST_KEY], path[PATH_MAX];
-	char name[17], default_state[64];
-	size_t size = 0;
+	static char path[PATH_MAX];
+	char default_state[64];
 	bool is_run = argc > 2 && !strcmp(argv[1], "run");
-	if (argc >= MOST_WORDS - 2) {
+	if (argc >= MOST_WORDS - 4) {
 		execv(GUARD_LAUNCHER, argv);
 		return 125;
 	}
@@ -329,15 +323,14 @@ int main(int argc, char **argv)
 				fall("a descriptor handed over by name");
 		if (getenv("MAKEFLAGS") && strstr(getenv("MAKEFLAGS"), "--jobserver"))
 			fall("a job server");
-		make_key(key, &size);
-		session.command = read_words(argv + 2, key, &size);
-		snprintf(name, sizeof name, "%016llx", (unsigned long long)sum_of((unsigned char *)key, size));
+		make_key();
+		session.command = read_words(argv + 2);
+		snprintf(name, sizeof name, "%016llx", (unsigned long long)sum_of((unsigned char *)key, key_size));
 		if (snprintf(path, sizeof path, "%s/starts/%s", state, name) >= (int)sizeof path)
 			fall("a long name");
-		ask_to_write(argv, name, key, size);
 		load(path);
 		const struct step *whose = only('k', 1);
-		if (whose->field[0].length != size || memcmp(whose->field[0].text, key, size))
+		if (whose->field[0].length != key_size || memcmp(whose->field[0].text, key, key_size))
 			fall("the start of another caller");
 	}
 	session.exe = base_of(session.command[0]);

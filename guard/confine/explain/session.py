@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass, replace
 
-from guard.confine import places
+from guard.confine import Denied, places
 from guard.kernel import O_PATH, landlock
 from guard.policy import filter as filters
 from guard.policy import plan, supervised
@@ -211,8 +211,8 @@ class _Toward(places.Places):
         self,
         fd: int,
         path: str,
-        denied: places.Denied,
-        own: places.Denied,
+        denied: Denied,
+        own: Denied,
         access: int,
         masked: bool,
         ruleset: landlock.Ruleset,
