@@ -1,7 +1,8 @@
 """Decides in a few lines: launcher and filter, which must start quickly, the monitor, which stays, or the rest.
 
-`packaging/install-entry` puts these lines behind an interpreter line of their own into `bin/guard`: a
-console script of pip's would load `site` first, at a quarter of the launcher's whole time.
+`packaging/install-entry` puts these lines behind an interpreter line of their own into `libexec/guard`, which
+`bin/guard` (guard/exec) executes for all but the starts that it makes by itself: a console script of pip's would load
+`site` first, at a quarter of the launcher's whole time.
 """
 
 import sys

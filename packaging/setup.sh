@@ -68,7 +68,7 @@ if [ ! -e .venv/bin/python ]; then
 fi
 env=$(readlink -f .venv)
 stamp=$env/.installed
-if [ ! -e "$stamp" ] || [ -n "$(find pyproject.toml guard policies hooks packaging/setup.sh packaging/install-entry packaging/guard-shell packaging/build-exec -newer "$stamp" ! -name '*.pyc' ! -name __pycache__ -print -quit)" ]; then
+if [ ! -e "$stamp" ] || [ -n "$(find pyproject.toml guard policies hooks packaging/setup.sh packaging/install-entry packaging/guard-shell packaging/build-exec packaging/bundle -newer "$stamp" ! -name '*.pyc' ! -name __pycache__ -print -quit)" ]; then
 	if [ ! -e "$stamp" ] || [ pyproject.toml -nt "$stamp" ]; then
 		"$env/bin/python" -m pip install -q --disable-pip-version-check '.[test]'
 	else
@@ -76,8 +76,10 @@ if [ ! -e "$stamp" ] || [ -n "$(find pyproject.toml guard policies hooks packagi
 	fi
 	library=$("$env/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
 	"$env/bin/python" -m compileall -q "$library/guard" "$library/landlock" > /dev/null
-	packaging/install-entry "$("$python" -c 'import os, sys; print(os.path.realpath(sys.executable))')" "$library" "$env/bin/guard"
-	packaging/build-exec "$env/bin/guard" "$env/bin/guard-exec"
+	mkdir -p "$env/libexec"
+	packaging/install-entry "$("$python" -c 'import os, sys; print(os.path.realpath(sys.executable))')" "$library" "$env/libexec/guard"
+	"$python" -IS -X no_debug_ranges packaging/bundle "$library"
+	packaging/build-exec "$env/libexec/guard" "$env/bin/guard"
 	touch "$stamp"
 fi
 # The checker of accessibility that the tests run in a browser.

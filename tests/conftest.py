@@ -20,10 +20,10 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
-LAUNCHER = str((ROOT / ".venv/bin/guard").resolve())
-# GUARD_TEST_LAUNCHER=exec runs every test of `guard run` through guard-exec, warm, instead of the Python launcher.
+GUARD = str((ROOT / ".venv/bin").resolve() / "guard")
+LAUNCHER = str(Path(GUARD).parent.parent / "libexec/guard")  # the Python program behind it
+# Each test's first start is the launcher's. GUARD_TEST_LAUNCHER=exec makes it guard-exec's, by starts before it.
 COMPILED = os.environ.get("GUARD_TEST_LAUNCHER") == "exec"
-GUARD = LAUNCHER + "-exec" if COMPILED else LAUNCHER
 LONG = bool(os.environ.get("GUARD_TEST_LONG"))
 
 

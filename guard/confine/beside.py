@@ -8,7 +8,7 @@ import sys
 
 from guard.confine import covers, default_signals, handlers, state, supervise
 from guard.confine.handlers import advice
-from guard.kernel import drop_capabilities, notify
+from guard.kernel import drop_capabilities, notify, syscall
 from guard.redact import withhold
 
 TYPE_CHECKING = False
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from guard.confine import places
     from guard.confine.launch import Launch
     from guard.kernel import landlock
+
+_PR_SET_NAME = 15
 
 
 def run(
@@ -93,12 +95,19 @@ def told(launch: "Launch", held: "places.Places") -> "dict[str, object]":
     }
 
 
-def main() -> None:
-    """Be the supervisor of a command that guard-exec starts (guard/exec/wait.c, `keep`); does not return."""
+def main(in_memory: bool = False) -> None:
+    """Be the supervisor of a command that guard-exec starts (guard/exec/wait.c, `keep`); does not return.
+
+    Args:
+        in_memory: whether all code is in memory already, as packaging/bundle arranges it.
+    """
     gc.disable()  # `supervise` turns it on again
+    syscall("prctl", _PR_SET_NAME, b"guard\0", 0, 0, 0)  # as a supervisor that the launcher starts is called
     code = 125
     try:
-        code = _main(sys.argv[1:])
+        code = _main(sys.argv[1:], in_memory)
+    except Exception as error:  # noqa: BLE001 - the command sees its channel end, and is not started
+        os.write(2, f"guard: not started: the supervisor: {type(error).__name__}: {error}\n".encode())
     finally:
         os._exit(code)
 
@@ -132,7 +141,7 @@ class _Session:
         state.record(self, rule, severity, verdict, message, detail, control)
 
 
-def _main(words: "list[str]") -> int:
+def _main(words: "list[str]", in_memory: bool) -> int:
     start, offset, length, waiter, channel, ruleset, stderr, command, root, argc = map(int, words[:10])
     # guard-exec has found the file to be root's or ours, and whole.
     know = marshal.loads(os.pread(start, length, offset))  # noqa: S302
@@ -144,7 +153,7 @@ def _main(words: "list[str]") -> int:
         know["settings"], (*know["writable"], session.tmp), ruleset, recorder.record,
         lambda real: any(covers(tree, real) for tree in trees),
     )  # fmt: skip
-    handlers.equip(supervisor)
+    handlers.equip(supervisor, in_memory)
     supervisor.keep(know["absent"])
     for fd in (ruleset, waiter, channel, stderr):
         os.set_inheritable(fd, False)

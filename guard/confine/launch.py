@@ -467,7 +467,7 @@ class Launch:
             commons = tuple(common for common in found if common)
         enforced = plan["fs"]
         # guard installed within a project: its code, and what it loads to compile a plan, runs outside next time.
-        code = [__file__.rpartition("/guard/")[0], self._start[-1]]
+        code = [__file__.rpartition("/guard/")[0], self._start[-1], self._start[-1].replace("/libexec/", "/bin/")]
         held = places.Places(
             plan["grants"],
             plan["deny"] if enforced else [],

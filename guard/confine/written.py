@@ -43,6 +43,7 @@ from guard.kernel import encode, landlock
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Iterable
+    from types import ModuleType
     from typing import Any, TextIO
 
     from guard.confine.launch import Launch
@@ -198,6 +199,10 @@ class _Witness:
         return name
 
 
+def _own_modules() -> "list[ModuleType]":
+    return [module for name, module in sys.modules.items() if name == "guard" or name.startswith("guard.")]
+
+
 def _stamp(status: "os.stat_result") -> str:
     return f"{status.st_mtime_ns} {status.st_size} {status.st_ino}"
 
@@ -275,9 +280,9 @@ class Writer:
         for path in ("/proc/self/uid_map", "/proc/sys/kernel/random/boot_id"):
             with open(path, "rb") as file:
                 self._note("f", path, file.read(4096))
-        for path in ("/etc/passwd", sys.executable):
-            status = os.stat(path)
-            self._note("n", path, _stamp(status))
+        # Another guard, or another interpreter, decides anew.
+        for path in ("/etc/passwd", sys.executable, *(module.__file__ or "" for module in _own_modules())):
+            self._note("n", path, _stamp(os.stat(path)))
 
     def spoil(self, why: str) -> None:
         """Take note that the start cannot be written down."""
@@ -481,11 +486,23 @@ class Writer:
         if supervised:
             from guard.confine import beside
 
-            library = __file__.rpartition("/guard/")[0]
-            code = f"import sys; sys.path.insert(0, {library!r}); from guard.confine.beside import main; main()"
-            steps.add("S", sys.executable, "-I", "-S", "-c", code)
+            steps.add("S", sys.executable, "-I", "-S", *self._entry())
             steps.add("V", marshal.dumps(beside.told(launch, held), 2))
         return steps.content(self._taken)
+
+    def _entry(self) -> "list[str]":
+        """The interpreter's words for a supervisor: the bundle, where it is as new as the modules."""
+        library, _, _ = __file__.rpartition("/guard/")
+        bundle = f"{library}/guard/supervisor.pyc"
+        try:
+            made = os.stat(bundle).st_mtime_ns
+            newest = max(os.stat(module.__file__ or "").st_mtime_ns for module in _own_modules())
+        except OSError:
+            made, newest = 0, 1
+        if made >= newest:
+            return [bundle]
+        code = f"import sys; sys.path.insert(0, {library!r}); from guard.confine.beside import main; main()"
+        return ["-c", code]
 
     def _add_lines(self, steps: Steps, record_start: "Callable[[], None]") -> None:
         """The lines of the events that guard-exec may have to write, made as ours are."""

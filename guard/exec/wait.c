@@ -299,6 +299,7 @@ void sweep(const char *shelf)
 				if (fork())
 					_exit(0);
 				setsid();
+				setpriority(PRIO_PROCESS, 0, 19); /* nobody waits for it */
 				let_go(3);
 				syscall(SYS_close_range, 3, fd - 1, 0);
 				syscall(SYS_close_range, fd + 1, ~0U, 0);

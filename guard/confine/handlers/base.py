@@ -84,6 +84,7 @@ class Supervisor:
         self._objects: dict[str, int] = {}  # rule to how many objects of its were told apart
         self._since = time.monotonic()
         self._handlers: dict[int, Handler] = {}
+        self._later: Callable[[Supervisor], None] | None = None
 
     def use(self, handlers: "dict[str, Handler]") -> None:
         """Add handlers, by the names of their calls."""
@@ -91,6 +92,18 @@ class Supervisor:
         for name, handler in handlers.items():
             if name in known:
                 self._handlers[known[name]] = handler
+
+    def use_later(self, equip: "Callable[[Supervisor], None]") -> None:
+        """Set what adds the handlers that are still missing; those that are there stay."""
+        self._later = equip
+
+    def _handler(self, number: int) -> "Handler":
+        if number not in self._handlers and self._later:
+            equip, self._later = self._later, None
+            before = dict(self._handlers)
+            equip(self)
+            self._handlers.update(before)
+        return self._handlers[number]
 
     def setting(self, key: str) -> "Any":  # noqa: ANN401 - what the plan carries
         """One of the plan's settings for the supervisor."""
@@ -163,7 +176,7 @@ class Supervisor:
         """Answer one call; never fails, never lets through what went wrong, and leaves nobody waiting."""
         code, result = _EACCES, 0
         try:
-            result = self._handlers[call.number](self, call)
+            result = self._handler(call.number)(self, call)
             if result == PENDING:
                 return
             code = 0
