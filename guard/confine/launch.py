@@ -274,6 +274,7 @@ class Launch:
 
             return unconfined.run(self, program)
         self.tmp = self._private_tmp(plan["tmp"])
+        self.tmp.sweep()  # not from within a user namespace: there the environments of those outside are hidden
         held = self._places(plan)
         confine.keep_pipes(options.command, self.environment)
         kernel.prctl(kernel.PR_SET_NO_NEW_PRIVS, 1)
@@ -292,7 +293,6 @@ class Launch:
         if writer:
             writer.keep(held, supervised, lambda: self.record_start(statuses, severity))
         os.umask(os.umask(0o077) | plan["umask"])
-        self.tmp.sweep()
         self.tmp.inherit()
         if supervised and ruleset is not None:
             return self._run_supervised(program, environment, ruleset, held)

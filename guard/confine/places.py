@@ -315,8 +315,8 @@ class Places:
 
     def _kind(self, path: str) -> int:
         """`_kind`, asking the file system once a directory for all that a home does not have."""
-        if not path.startswith(self._homes):
-            return _kind(path)
+        if not path.startswith(self._homes) or path.startswith(self._fixed):
+            return _kind(path)  # a project has few such, and its list changes all the time
         parent, _, name = path.rpartition("/")
         names = self._names.get(parent)
         if names is None:

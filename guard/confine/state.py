@@ -409,6 +409,10 @@ class PrivateTmp:
                 continue
         try:
             self._lock = self._hold()
+            while not os.fstat(self._lock).st_nlink:  # a sweep came between the two and took it for a dead one's
+                os.close(self._lock)
+                os.mkdir(self.path, 0o700)
+                self._lock = self._hold()
         except OSError:
             self.remove()
             raise

@@ -298,8 +298,8 @@ class Writer:
             if kind == "p" and answer.endswith(f" {about}"):
                 return  # the step that grants it asks the same
             kind, answer = kind.upper(), " ".join((mode, *rest.split(" ", 1)[1:]))
-        if about == self._program or (tmp and places.is_below(about, tmp.path)):
-            return
+        if about == self._program or (tmp and (places.is_below(about, tmp.path) or (kind, about) == ("d", tmp.shelf))):
+            return  # of the command, the session's own, or for the sweep
         if self._questions.setdefault((kind, about), answer) != answer:
             self.spoil(f"{about} changed meanwhile")
 

@@ -12,7 +12,7 @@
  */
 #include "guard-exec.h"
 
-static char *own_argv[MOST_WORDS];
+static char *own_argv[MOST_WORDS + 1];
 struct session session = {.lock = -1, .spool = -1, .ruleset = -1, .start = -1};
 static bool portable;  /* no launcher to fall back to */
 static char name[17], key[MOST_KEY]; /* the start's, once they are known */
@@ -27,12 +27,16 @@ static void ask_to_write(void)
 	if (fd < 0 || write(fd, name, 16) != 16 || write(fd, key, key_size) != (ssize_t)key_size)
 		return;
 	snprintf(option, sizeof option, "--write-start=%d", fd);
-	memmove(own_argv + 3, own_argv + 2, sizeof *own_argv * (MOST_WORDS - 3));
+	memmove(own_argv + 3, own_argv + 2, sizeof *own_argv * (MOST_WORDS - 2));
 	own_argv[2] = option;
 }
 
 void fall(const char *why)
 {
+	static bool again;
+	if (again)
+		_exit(125); /* what tells of the failure failed itself */
+	again = true;
 	if (session.tmp[0])
 		rmdir(session.tmp);
 	if (committed || portable || getenv("GUARD_DEBUG"))
@@ -152,7 +156,7 @@ static bool trusted(const char *directory)
 	ssize_t length = fd < 0 ? -1 : readlink(link, path, sizeof path - 1);
 	if (fd >= 0)
 		close(fd);
-	if (length < 1 || path[0] != '/')
+	if (length < 1 || length > PATH_MAX - 2 || path[0] != '/')
 		return false;
 	for (path[length] = 0;;) {
 		struct stat about;
@@ -295,8 +299,9 @@ int main(int argc, char **argv)
 	static char path[PATH_MAX];
 	char default_state[64];
 	bool is_run = argc > 2 && !strcmp(argv[1], "run");
-	if (argc >= MOST_WORDS - 4) {
+	if (argc > MOST_WORDS - 2) {
 		execv(GUARD_LAUNCHER, argv);
+		dprintf(2, "guard: not started: %s: %s; install guard again\n", GUARD_LAUNCHER, strerror(errno));
 		return 125;
 	}
 	memcpy(own_argv, argv, sizeof *argv * ((size_t)argc + 1));

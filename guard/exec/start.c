@@ -234,10 +234,17 @@ static void make_tmp(const char *shelf)
 	for (int i = 0; i < 8; i++)
 		name[i] = "0123456789abcdefghjkmnpqrstvwxyz"[random[i] & 31];
 	char path[PATH_MAX];
-	if (snprintf(path, sizeof path, "%s/%s", shelf, name) >= (int)sizeof path || mkdir(path, 0700))
+	struct stat about = {0};
+	if (snprintf(path, sizeof path, "%s/%s", shelf, name) >= (int)sizeof path)
 		fall(shelf);
-	memcpy(session.tmp, path, sizeof path);
-	hold();
+	for (int try = 0; !about.st_nlink; try++) { /* a sweep may come between the two and take it for a dead one's */
+		if (try == 8 || mkdir(path, 0700))
+			fall(shelf);
+		memcpy(session.tmp, path, sizeof path);
+		hold();
+		if (fstat(session.lock, &about))
+			fall(shelf);
+	}
 }
 
 static void write_file(const char *path, const char *content)
@@ -505,8 +512,10 @@ int start(void)
 	}
 	if (strlen(session.exe) > number(only('n', 3), 2))
 		fall("a program with a long name");
-	if (next_step(NULL, 't'))
+	if (next_step(NULL, 't')) {
 		make_tmp(text(only('t', 1), 0));
+		sweep(text(only('t', 1), 0));
+	}
 	if (syscall(SYS_close_range, 3, ~0U, CLOSE_RANGE_CLOEXEC))
 		fall("close_range");
 	if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
@@ -526,7 +535,6 @@ int start(void)
 		fall("the event");
 	committed = true;
 	umask(umask(077) | (mode_t)number(only('n', 2), 0));
-	sweep(next_step(NULL, 't') ? text(only('t', 1), 0) : "");
 	if (session.lock >= 0)
 		fcntl(session.lock, F_SETFD, 0);
 	if (supervisor)

@@ -275,11 +275,12 @@ static bool is_named(const char *directory)
 	return found;
 }
 
-/* Remove the directories of sessions of which nothing is left: their lock is free, and nobody names them. */
+/* Remove the directories of sessions of which nothing is left: their lock is free, and nobody names them. Done before a
+ * user namespace is entered: in there the environments of those outside cannot be read. */
 void sweep(const char *shelf)
 {
 	char path[PATH_MAX];
-	DIR *sessions = *shelf ? opendir(shelf) : NULL;
+	DIR *sessions = opendir(shelf);
 	pid_t child = -1;
 	for (struct dirent *entry; sessions && (entry = readdir(sessions));) {
 		if (entry->d_name[0] == '.' || snprintf(path, sizeof path, "%s/%s", shelf, entry->d_name) >= PATH_MAX || !strcmp(path, session.tmp))
@@ -299,8 +300,8 @@ void sweep(const char *shelf)
 				if (fork())
 					_exit(0);
 				setsid();
-				setpriority(PRIO_PROCESS, 0, 19); /* nobody waits for it */
 				let_go(3);
+				setpriority(PRIO_PROCESS, 0, 19); /* nobody waits for it */
 				syscall(SYS_close_range, 3, fd - 1, 0);
 				syscall(SYS_close_range, fd + 1, ~0U, 0);
 				sessions = opendir(shelf);

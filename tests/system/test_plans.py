@@ -13,10 +13,11 @@ from zlib import crc32
 
 import pytest
 
+from guard.confine.state import PLAN_MAGIC
 from tests.conftest import LONG, Account
 from tests.system.node import Node
 
-HEAD = len(b"guard-plan 2\n") + 8
+HEAD = len(PLAN_MAGIC) + 8
 READ = ["sh", "-c", 'cat "$HOME/vault/key"; echo started']
 DENY = 'schema = 1\nname = "{}"\nextends = "login-node"\n[files]\ndeny = ["{{home}}/vault"]\n'
 
@@ -52,7 +53,7 @@ def unpacked(path: Path) -> dict[str, Any]:
 
 def sealed(plan: object) -> bytes:
     body = marshal.dumps(plan, 2)
-    content = b"guard-plan 2\n" + len(body).to_bytes(8, "little") + body
+    content = PLAN_MAGIC + len(body).to_bytes(8, "little") + body
     return content + crc32(content).to_bytes(4, "little")
 
 
