@@ -312,13 +312,17 @@ def compile_(
     user: User = "",
     harness: Harness = "",
     project: Project = "",
+    container: Annotated[
+        str, typer.Option("--container", metavar="DIR", help="For `guard-exec --start`; DIR is the project in there.")
+    ] = "",
+    container_home: Annotated[str, typer.Option(metavar="DIR", help="The home in the container.")] = "/root",
 ) -> int:
-    """Compile what a user gets into a plan for this host.
+    """Compile what a user gets into a plan for this host, or into a start for a container without Python.
 
     Root, without any of these, compiles the site's plans and keeps its files as the last good ones.
     """
     places = _places(ctx)
-    if os.geteuid() == 0 and not any((name, output, user, harness, project)):
+    if os.geteuid() == 0 and not any((name, output, user, harness, project, container)):
         from guard.cli.site_plans import compile_all
 
         return compile_all(places)
@@ -327,8 +331,20 @@ def compile_(
 
     since = time.time()
     effective = effective_for(places, find_person(user), name, harness, project)
-    content = plan.dumps(plan.compile(effective, discover(), since))
-    _write(output, content)
+    compiled = plan.compile(effective, discover(), since)
+    if not container:
+        _write(output, plan.dumps(compiled))
+        return 0
+    from guard.confine.portable import lacks, portable
+
+    if not (container.startswith("/") and container_home.startswith("/")):
+        raise UsageError("--container and --container-home take absolute paths", "as they are inside the container")
+    try:
+        _write(output, portable(compiled, container, container_home))
+    except ValueError as error:
+        raise GuardError(f"no start for a container: {error}", "see `guard doctor`") from error
+    for what in lacks(compiled):
+        _say(what)
     return 0
 
 

@@ -245,7 +245,7 @@ class Places:
                 self._deny(path, ancestors)
         for path in own:
             if _kind(path):
-                _plant(self._own, path)
+                plant(self._own, path)
         self.refused = {project: "denies" for project in projects if covers(self._denied, project)}
         for pattern in protect:
             for path in expand(pattern, everywhere):
@@ -286,7 +286,7 @@ class Places:
                 # Its siblings are processes, and most of them do not exist yet.
                 self.notes.append(f"{path} cannot be denied apart from the rest of /proc")
                 continue
-            _plant(self._denied, target)
+            plant(self._denied, target)
             kind = self._kind(target)
             if kind and kind != _LINK and target not in self.hidden:
                 self.hidden.append(target)
@@ -413,8 +413,8 @@ class Places:
         if covers(self._denied, real) or covers(self._own, real):
             os.close(fd)
             return
-        own = _subtree(self._own, real)
-        denied = _subtree(self._denied, real)
+        own = subtree(self._own, real)
+        denied = subtree(self._denied, real)
         writes = access & landlock.CHANGES
         if denied and writes and (masked or not self._any_exists(real, denied)):
             denied = None
@@ -477,14 +477,15 @@ class Places:
                 os.close(inner)
 
 
-def _plant(tree: "Denied", path: str) -> None:
+def plant(tree: "Denied", path: str) -> None:
+    """Mark a path as denied."""
     for part in path.split("/"):
         if part:
             tree = tree.setdefault(part, {})
     tree[""] = {}
 
 
-def _subtree(tree: "Denied", path: str) -> "Denied | None":
+def subtree(tree: "Denied", path: str) -> "Denied | None":
     """What is denied beneath a path that is not denied itself."""
     for part in path.split("/"):
         if part:

@@ -52,7 +52,7 @@ MAGIC = b"guard-start 1\n"
 MOST = 1 << 20  # bytes, as guard-exec has it
 _KEPT = 128  # starts of one user; the oldest goes first
 _DAY = 86400  # seconds after which a start is decided anew in any case: what a name service knows has no date
-_NAME = 64  # characters of a program's name that an event tells
+LONGEST_NAME = 64  # characters of a program's name that an event tells
 # The environment that decides something: all of it in the key, asked again by guard-exec, or not a question of files.
 _VARIABLES = (b"HOME", b"PATH", b"GUARD_STATE_DIR", b"GUARD_CONFIG_DIR", b"SLURM_JOB_ID", b"MAKEFLAGS")
 # Calls that ask nothing of the file system that could be answered differently the next time, or that are steps.
@@ -470,7 +470,7 @@ class Writer:
         for (kind, about), answer in self._questions.items():
             steps.add("q", kind, about, answer)
         steps.add("z", spool.path, state.SPOOL_LIMIT)
-        steps.add("n", plan["umask"], plan["restrict_flags"], _NAME)
+        steps.add("n", plan["umask"], plan["restrict_flags"], LONGEST_NAME)
         steps.add("N", plan["policy"])
         steps.add("t", tmp.shelf)
         self._add_lines(steps, record_start)
@@ -551,7 +551,7 @@ def _with_holes(line: str, launch: "Launch", is_start: bool) -> "list[str]":
             raise ValueError(f"no place for {name} in the event")
         at = line.index(around) + around.rindex(value)
         places_.append((at, at + len(value), name))
-    if is_start and len(event["message"]) + _NAME - len(exe) > 99:
+    if is_start and len(event["message"]) + LONGEST_NAME - len(exe) > 99:
         raise ValueError("a long message")
     texts: list[str] = []
     done = 0

@@ -14,7 +14,7 @@
 
 static char *own_argv[MOST_WORDS + 1];
 struct session session = {.lock = -1, .spool = -1, .ruleset = -1, .start = -1};
-static bool portable;  /* no launcher to fall back to */
+bool portable;         /* no launcher to fall back to */
 static char name[17], key[MOST_KEY]; /* the start's, once they are known */
 static size_t key_size;
 bool committed;        /* the start is on record: the launcher must not make it again */

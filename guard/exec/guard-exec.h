@@ -58,7 +58,7 @@ struct session {
 };
 
 extern struct session session;
-extern bool committed;
+extern bool committed, portable;
 
 _Noreturn void fall(const char *why);
 const struct step *step_after(const struct step *step);

@@ -201,12 +201,22 @@ bool tell(char letter)
 
 /* Steps ------------------------------------------------------------------------------------------------------ */
 
+/* Open a place with no link followed in any component; -1 for one that a container, of which nothing was known when its
+ * start was written, does not have so. */
 static int open_beneath(const char *path, bool *is_directory)
 {
 	struct open_how how = {.flags = O_PATH | O_CLOEXEC | O_NOFOLLOW, .resolve = RESOLVE_NO_SYMLINKS};
 	struct stat about;
 	int fd = (int)syscall(SYS_openat2, AT_FDCWD, path, &how, sizeof how);
-	if (fd < 0 || fstat(fd, &about) || S_ISLNK(about.st_mode))
+	if (fd < 0 && portable && (errno == ENOENT || errno == ENOTDIR || errno == ELOOP || errno == EACCES))
+		return -1;
+	if (fd < 0 || fstat(fd, &about))
+		fall(path);
+	if (S_ISLNK(about.st_mode) && portable) {
+		close(fd);
+		return -1;
+	}
+	if (S_ISLNK(about.st_mode))
 		fall(path);
 	*is_directory = S_ISDIR(about.st_mode);
 	return fd;
@@ -235,6 +245,10 @@ static void make_tmp(const char *shelf)
 		name[i] = "0123456789abcdefghjkmnpqrstvwxyz"[random[i] & 31];
 	char path[PATH_MAX];
 	struct stat about = {0};
+	if (portable && (mkdir(shelf, 0700) == 0 || errno == EEXIST) &&
+	    (lstat(shelf, &about) || about.st_uid != geteuid() || (about.st_mode & (S_IFMT | 077)) != S_IFDIR))
+		fall(shelf);
+	about.st_nlink = 0;
 	if (snprintf(path, sizeof path, "%s/%s", shelf, name) >= (int)sizeof path)
 		fall(shelf);
 	for (int try = 0; !about.st_nlink; try++) { /* a sweep may come between the two and take it for a dead one's */
@@ -328,6 +342,10 @@ static void allow_entries(const struct step *step, uint64_t handled)
 	const uint64_t access = number(step, 1) & handled;
 	bool is_directory;
 	int fd = open_beneath(text(step, 0), &is_directory), inner;
+	if (fd < 0 || (portable && !is_directory)) {
+		close(fd);
+		return;
+	}
 	DIR *entries = fdopendir(openat(fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
 	if (!entries)
 		fall(text(step, 0));
@@ -368,7 +386,8 @@ static void make_ruleset(void)
 			continue;
 		}
 		int fd = open_beneath(!strcmp(path, "{tmp}") ? session.tmp : path, &is_directory);
-		allow(fd, is_directory, number(step, 1) & handled);
+		if (fd >= 0)
+			allow(fd, is_directory, number(step, 1) & handled);
 		close(fd);
 	}
 	for (step = NULL; (step = next_step(step, 's'));)
