@@ -291,3 +291,50 @@ def _environment(process: Path) -> bytes:
         return (process / "environ").read_bytes()
     except OSError:
         return b""
+
+
+_CALLS = ("mkdir", "openat", "openat2", "open", "write", "unshare", "mount", "chdir", "flock", "fcntl", "close_range",
+          "landlock_create_ruleset", "landlock_add_rule", "landlock_restrict_self", "prctl", "capset", "seccomp",
+          "prlimit64", "setrlimit", "getrandom", "fstat", "newfstatat", "readlink", "getdents64")  # fmt: skip
+
+
+def test_whatever_call_fails_nothing_starts_unconfined(account: Account, project: Path, exec_alone: Path) -> None:
+    """Each call up to the command's execve is made to fail once; those of the questions in a sample."""
+    if not shutil.which("strace"):
+        pytest.skip("needs strace")
+    outside = account.home / "outside"
+    command = ["run", "--policy", account.alone, "--", "sh", "-c", f"echo x > {outside}; echo within"]
+    log = project / "trace"
+
+    def traced(*inject: str) -> tuple[int, str, list[str]]:
+        log.unlink(missing_ok=True)
+        words = ["strace", "-o", str(log), "-e", f"trace={','.join(_CALLS)},execve", *inject, str(exec_alone), *command]
+        done = account.command(words, cwd=project, env={"GUARD_DEBUG": "1"})
+        return done.returncode, done.stdout + done.stderr, log.read_text(errors="replace").splitlines()
+
+    written.start_of(account, project, account.alone)
+    assert _run(account, exec_alone, project, account.alone, "true")[0] == 0
+    code, said, lines = traced()
+    if "strace:" in said:
+        pytest.skip(f"strace does not work here: {said.strip()}")
+    assert "within" in said, said
+    assert not outside.exists()
+    assert account.command(["sh", "-c", f"echo x > {outside}"]).returncode == 0  # positive control
+    outside.unlink()
+    own = lines[1 : next(at for at, line in enumerate(lines[1:], 1) if line.startswith("execve("))]
+    count: dict[str, int] = {}
+    refused = 0
+    for line in own:
+        name = line.partition("(")[0]
+        if name not in _CALLS:
+            continue  # a signal
+        count[name] = number = count.get(name, 0) + 1
+        asks = name in ("newfstatat", "readlink", "openat", "fstat", "landlock_add_rule", "openat2", "getdents64")
+        if asks and not LONG and number % 23 != 1:
+            continue
+        code, said, lines = traced("-e", f"inject={name}:error=EPERM:when={number}")
+        assert not outside.exists(), line
+        if "within" not in said:  # what fails without harm: a sweep's, or one that did not come this time
+            assert code == 125, (line, code, said)
+            refused += 1
+    assert refused > 10

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from tests.conftest import FAKEHOST, GUARD, LONG, Account
+from tests.conftest import FAKEHOST, GUARD, LAUNCHER, LONG, Account
 from tests.system.node import Node, events
 
 PLAY = ["/usr/bin/python3", FAKEHOST]
@@ -343,7 +343,7 @@ def traced(account: Account, mine: str, *inject: str) -> tuple[subprocess.Comple
     log.unlink(missing_ok=True)
     calls = "mkdir,rename,openat,write,ftruncate,fsync,execve"
     done = account.command(
-        ["strace", "-o", str(log), "-e", f"trace={calls}", *inject, GUARD, "run", "--policy", mine, "--", *ACT]
+        ["strace", "-o", str(log), "-e", f"trace={calls}", *inject, LAUNCHER, "run", "--policy", mine, "--", *ACT]
     )
     return done, log.read_text(errors="replace") if log.exists() else ""
 
