@@ -404,18 +404,18 @@ class PrivateTmp:
             self.path = f"{self.shelf}/{name}"
             try:
                 os.mkdir(self.path, 0o700)
-                break
             except FileExistsError:
                 continue
-        try:
-            self._lock = self._hold()
-            while not os.fstat(self._lock).st_nlink:  # a sweep came between the two and took it for a dead one's
-                os.close(self._lock)
-                os.mkdir(self.path, 0o700)
+            try:
                 self._lock = self._hold()
-        except OSError:
-            self.remove()
-            raise
+            except (BlockingIOError, FileNotFoundError):
+                continue  # a sweep came between the two and took it for a dead one's: it is the sweep's now
+            except OSError:
+                self.remove()
+                raise
+            if os.fstat(self._lock).st_nlink:
+                return
+            os.close(self._lock)
 
     def fileno(self) -> int:
         """The lock."""
@@ -426,7 +426,12 @@ class PrivateTmp:
         # High, where no shell script expects to find a free number.
         high = fcntl.fcntl(held, fcntl.F_DUPFD_CLOEXEC, 200)
         os.close(held)
-        fcntl.flock(high, fcntl.LOCK_SH)  # shared, so that `hold_again` never lets go; who sweeps asks for all
+        try:
+            # Shared, so that `hold_again` never lets go; who sweeps asks for all, and is not waited for.
+            fcntl.flock(high, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except OSError:
+            os.close(high)
+            raise
         return high
 
     def hold_again(self) -> None:

@@ -307,7 +307,7 @@ int main(int argc, char **argv)
 	memcpy(own_argv, argv, sizeof *argv * ((size_t)argc + 1));
 	for (int fd = 0; fd < 3; fd++) /* no file of ours must get the number of a standard stream */
 		if (fcntl(fd, F_GETFD) < 0)
-			open("/dev/null", O_RDWR);
+			open("/dev/null", O_RDWR | O_CLOEXEC); /* the command is to find it as closed as it was */
 	if (argc > 3 && !strcmp(argv[1], "--start")) {
 		portable = true;
 		session.command = argv + (strcmp(argv[3], "--") ? 3 : 4);

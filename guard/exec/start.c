@@ -223,42 +223,40 @@ static int open_beneath(const char *path, bool *is_directory)
 }
 
 /* The lock tells the next session that something of this one is still there; high, where no script looks for a
- * free number, and opened again in the mount namespace that we enter, so that it leads nowhere else. */
-static void hold(void)
+ * free number, and opened again in the mount namespace that we enter, so that it leads nowhere else. False where a
+ * sweep took the directory for a dead one's before we had it: nobody waits for a sweep. */
+static bool hold(void)
 {
-	int fd = open(session.tmp, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC), before = session.lock;
-	session.lock = fcntl(fd, F_DUPFD_CLOEXEC, 200);
-	if (fd < 0 || session.lock < 0 || flock(session.lock, LOCK_SH))
-		fall(session.tmp);
-	close(fd);
+	struct stat about;
+	int before = session.lock, fd = open(session.tmp, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	session.lock = fd < 0 ? -1 : fcntl(fd, F_DUPFD_CLOEXEC, 200);
+	if (fd >= 0)
+		close(fd);
 	if (before >= 0)
 		close(before);
+	return session.lock >= 0 && !flock(session.lock, LOCK_SH | LOCK_NB) && !fstat(session.lock, &about) && about.st_nlink;
 }
 
 static void make_tmp(const char *shelf)
 {
-	unsigned char random[8];
-	char name[9] = "";
-	if (syscall(SYS_getrandom, random, sizeof random, 0) != sizeof random)
-		fall("getrandom");
-	for (int i = 0; i < 8; i++)
-		name[i] = "0123456789abcdefghjkmnpqrstvwxyz"[random[i] & 31];
-	char path[PATH_MAX];
-	struct stat about = {0};
+	struct stat about;
 	if (portable && (mkdir(shelf, 0700) == 0 || errno == EEXIST) &&
 	    (lstat(shelf, &about) || about.st_uid != geteuid() || (about.st_mode & (S_IFMT | 077)) != S_IFDIR))
 		fall(shelf);
-	about.st_nlink = 0;
-	if (snprintf(path, sizeof path, "%s/%s", shelf, name) >= (int)sizeof path)
-		fall(shelf);
-	for (int try = 0; !about.st_nlink; try++) { /* a sweep may come between the two and take it for a dead one's */
-		if (try == 8 || mkdir(path, 0700))
+	for (int try = 0; try < 8; try++) {
+		unsigned char random[8];
+		char name[9] = "", path[PATH_MAX];
+		if (syscall(SYS_getrandom, random, sizeof random, 0) != sizeof random)
+			fall("getrandom");
+		for (int i = 0; i < 8; i++)
+			name[i] = "0123456789abcdefghjkmnpqrstvwxyz"[random[i] & 31];
+		if (snprintf(path, sizeof path, "%s/%s", shelf, name) >= (int)sizeof path || mkdir(path, 0700))
 			fall(shelf);
 		memcpy(session.tmp, path, sizeof path);
-		hold();
-		if (fstat(session.lock, &about))
-			fall(shelf);
+		if (hold())
+			return;
 	}
+	fall(shelf);
 }
 
 static void write_file(const char *path, const char *content)
@@ -542,8 +540,7 @@ int start(void)
 	if ((step = next_step(NULL, 'u'))) {
 		enter_namespaces(number(step, 0));
 		make_mounts();
-		hold();
-		if (chdir(session.cwd))
+		if (!hold() || chdir(session.cwd))
 			fall(session.cwd);
 	}
 	make_ruleset();
