@@ -232,9 +232,10 @@ static bool hold(void)
 	session.lock = fd < 0 ? -1 : fcntl(fd, F_DUPFD_CLOEXEC, 200);
 	if (fd >= 0)
 		close(fd);
+	bool is_held = session.lock >= 0 && !flock(session.lock, LOCK_SH | LOCK_NB) && !fstat(session.lock, &about);
 	if (before >= 0)
-		close(before);
-	return session.lock >= 0 && !flock(session.lock, LOCK_SH | LOCK_NB) && !fstat(session.lock, &about) && about.st_nlink;
+		close(before); /* only now: shared, so that it is never let go */
+	return is_held && about.st_nlink;
 }
 
 static void make_tmp(const char *shelf)
