@@ -31,6 +31,10 @@ def history() -> None:
 def program() -> str:
     """Return the program that hooks call: the one that runs now, by a name that stays."""
     path = os.path.abspath(sys.argv[0])
+    folder, name = os.path.split(path)
+    front = os.path.join(os.path.dirname(folder), "bin", name)
+    if os.path.basename(folder) == "libexec" and os.access(front, os.X_OK):
+        return front  # guard-exec, which executed us
     if os.path.basename(path) == "guard" and os.access(path, os.X_OK):
         return path
     return shutil.which("guard") or path

@@ -162,7 +162,7 @@ REFUSED: dict[str, list[str]] = {
     "an-unknown-option": ["--frobnicate", "--", "true"],
     "an-unknown-policy": ["--policy", "no-such-policy", "--", "true"],
     "a-policy-that-is-not-there": ["--policy", "/nowhere/policy.toml", "--", "true"],
-    "a-required-control": ["--require", "connect", "--", "true"],
+    "a-required-control": ["--require", "pipe-to-shell", "--", "true"],
     "a-project-that-cannot-be": ["--project", "/", "--", "true"],
 }
 
@@ -182,10 +182,10 @@ def test_a_refusal_is_recorded(account: Account, how: str) -> None:
 
 
 def test_a_refusal_names_its_control(account: Account) -> None:
-    account.guard(["true"], "--require", "connect")
+    account.guard(["true"], "--require", "pipe-to-shell")
     refused = one(account, "start-refused")
-    assert refused["control"] == "connect"
-    assert refused["detail"]["control"] == "connect"
+    assert refused["control"] == "pipe-to-shell"
+    assert refused["detail"]["control"] == "pipe-to-shell"
 
 
 def test_a_command_that_is_not_there_starts_no_session(account: Account, folder: Path) -> None:
