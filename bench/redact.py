@@ -14,6 +14,7 @@ import argparse
 import json
 import os
 import random
+import resource
 import shutil
 import subprocess
 import sys
@@ -24,8 +25,10 @@ from collections.abc import Callable, Iterator
 
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
-from guard.redact import samples
+from guard.redact import client, samples
 from guard.redact.rules.formats import FORMATS
+from guard.redact.scan import Scanner
+from guard.redact.stream import redact_bytes
 
 TARGETS = {"strace": 150.0, "syslog": 150.0, "history": 60.0, "jsonl": 40.0, "dense": 5.0, "terminal": 25.0}
 COMMANDS = (
@@ -192,12 +195,72 @@ def run(command: list[str], source: str | None = None, out: str | None = None) -
     return time.monotonic() - start, usage.ru_utime + usage.ru_stime, peak, os.waitstatus_to_exitcode(status)
 
 
+HOSTILE = (
+    b"eyJ", b"http://a:bcd", b"mysql -p", b"curl -u ", b"-----BEGIN RSA PRIVATE KEY-----", b"password=", b'"password":"', b"sk-ant-api03-", b"\\u0070", b"%41",
+    b"\x1b[31m", b"a\0", b"echo a|sudo -S ", b"cookie: a=b;", b"LS0tLS1CRUdJTi", b'{"a":', b"\\", b"://a:b@", b"?key=", b"--token=", b"password=\\\n", b"6768705f",
+    b"\\040by ", b"a\x08", b'9 write(3, "sk-ant-", 4) = 4\n', b'[1.0, "o", "sk-ant"]\n', b"; password=a", b"secret=\\\"", b"token: ",
+)  # fmt: skip
+"""Pieces that, repeated to 2 MiB, were made to be slow."""
+
+
+def percentiles(label: str, command: list[str], count: int) -> None:
+    """Print how long a program takes on one line: p50 and p99 of wall and processor milliseconds."""
+    wall, cpu = [], []
+    line = f"mysql -p{samples.password(random.Random(1), '')} db\n".encode()
+    for _ in range(count):
+        before, start = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
+        subprocess.run(command, input=line, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False)
+        wall.append((time.perf_counter() - start) * 1e3)
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        cpu.append((after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime) * 1e3)
+    shown = [f"{sorted(each)[int(part * (count - 1))]:6.1f}" for each in (wall, cpu) for part in (0.5, 0.99)]
+    print(f"{label:28} wall p50 {shown[0]} p99 {shown[1]} ms, processor p50 {shown[2]} p99 {shown[3]} ms", flush=True)
+
+
+def latency(peers: str, count: int) -> None:
+    """Measure one line: through the service, cold, and by a peer; and what the service holds in memory."""
+    guard = shutil.which("guard", path=os.path.dirname(sys.executable)) or "guard"
+    with tempfile.TemporaryDirectory() as folder:
+        os.environ["GUARD_REDACT_SOCKET"] = os.path.join(folder, "redact.sock")
+        os.environ["GUARD_STATE_DIR"] = os.path.join(folder, "state")
+        service = subprocess.Popen([guard, "serve", "redact"])
+        while not os.path.exists(os.environ["GUARD_REDACT_SOCKET"]):
+            time.sleep(0.05)
+        percentiles("python -I -S -c pass", ["/usr/bin/python3", "-I", "-S", "-c", "pass"], count)
+        percentiles("thin client, with service", ["/usr/bin/python3", "-I", "-S", client.__file__], count)
+        percentiles("guard redact, cold", [guard, "redact", "--no-service"], count)
+        peer = shutil.which("betterleaks", path=peers)
+        if peer:
+            percentiles("betterleaks stdin", [peer, "stdin", "--no-banner", "--silent"], max(3, count // 10))
+        with open(f"/proc/{service.pid}/smaps_rollup") as file:
+            pss = next(int(text.split()[1]) for text in file if text.startswith("Pss:"))
+        print(f"{'guard serve redact':28} {pss / 1000:.1f} MB (PSS)")
+        service.terminate()
+        service.wait()
+
+
+def hostile() -> None:
+    """Measure the processor time of texts made to be slow, 2 MiB each; print the slowest."""
+    scanner = Scanner()
+    scanner.engine(1 << 20)
+    times = []
+    for piece in HOSTILE:
+        text = (piece * ((2 << 20) // len(piece) + 1))[: 2 << 20]
+        start = time.process_time()
+        redact_bytes(text, scanner)
+        times.append((time.process_time() - start, piece))
+    for seconds, piece in sorted(times, reverse=True)[:5]:
+        print(f"hostile   {seconds:5.2f} s for 2 MiB of {piece!r}")
+
+
 def main() -> None:
     """Run the bench and print a table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--size", type=int, default=400, help="MB of the strace file; the others follow")
     parser.add_argument("--peers", default="", help="folder with the peers' programs")
     parser.add_argument("--only", default="", help="corpora, comma-separated")
+    parser.add_argument("--calls", type=int, default=100, help="calls for the latency of one line, 0 for none")
+    parser.add_argument("--no-hostile", action="store_true", help="leave out the texts made to be slow")
     parser.add_argument("--json", default="", help="also write the figures here")
     parser.add_argument(
         "--peer-size", type=int, default=4, help="MB that detect-secrets gets: it is a hundred times slower"
@@ -290,6 +353,10 @@ def main() -> None:
                     f"{name:9} {peer:15} {size:7.1f} MB {size / wall:8.1f} MB/s {size / max(cpu, 1e-3):8.1f} MB/cpu-s {peak / 1000:6.0f} MB peak {recall}",
                     flush=True,
                 )
+    if options.calls:
+        latency(path, options.calls)
+    if not options.no_hostile:
+        hostile()
     if options.json:
         with open(options.json, "w", encoding="utf-8") as file:
             json.dump(rows, file, indent=1)

@@ -13,8 +13,9 @@ as itself.
 
 from __future__ import annotations
 
+# The module `socket` loads enumerations and selectors, a third of a short call's time; what it wraps is enough here.
+import _socket as socket
 import os
-import socket
 import sys
 
 SO_PEERCRED = 17
