@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
+from collections.abc import Callable
 
 from guard.redact.lazy import Lazy
 from guard.redact.spans import Span
 
 WINDOW = 1024
 """How far before its own line a confirmer may look, in bytes; the stream keeps as much."""
+
+
+DEPTH = 3
+"""How many layers of encoding are undone."""
 
 
 class Text:
@@ -71,6 +76,9 @@ class Text:
             end = len(self.data) if following < 0 else following
         return end
 
+
+Handler = Callable[[Text, int, int], "list[Span]"]
+"""What confirms a hit: the text, the hit's end, and how many encodings were undone already."""
 
 _ESCAPE_BEFORE = Lazy(
     rb"(?:\\[nrtbfvae0]|\\[0-7]{2,3}|\\x[0-9a-fA-F]{2}|\\u[0-9a-fA-F]{4}|%[0-9a-fA-F]{2}|"

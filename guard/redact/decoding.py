@@ -1,0 +1,315 @@
+# ruff: noqa: E501 - a row, or an expression, a line: broken up they cannot be compared with their neighbours
+"""Encodings of keys: where base64, hex, escapes, percent-encoding or UTF-16 may hide one, a layer is undone and read."""
+
+from __future__ import annotations
+
+import binascii
+import re
+from collections.abc import Callable
+from typing import Final
+
+from guard.redact import shadow
+from guard.redact.engine import Pattern
+from guard.redact.keys import truncated
+from guard.redact.lazy import Lazy
+from guard.redact.rules.formats import FORMATS
+from guard.redact.spans import Span
+from guard.redact.text import DEPTH, Handler, Text, begins_token
+
+Through = Callable[[shadow.Shadow, int], "list[Span]"]
+"""What finds the spans of a shadow, at a depth, and maps them back to the text it was made of."""
+
+_PREFIXES: Final = (
+    *sorted({re.sub(rb"\\(.)", rb"\1", s) for row in FORMATS for s in row.starts if b"[" not in s and len(s) > 2}),
+    b"-----BEGIN ", b"eyJhbGciOi", b"eyJ0eXAiOi", b"eyJraWQiOi", b"https://hooks.slack.com", b"https://discord",
+)  # fmt: skip
+"""Starts whose base64, hex and percent forms are looked for; short ones only where the encoding keeps them telling."""
+
+
+def _base64_needles() -> dict[bytes, int]:
+    """Return the base64 text of every start at the three alignments, whole characters only, with its alignment."""
+    needles: dict[bytes, int] = {}
+    for prefix in _PREFIXES:
+        for shift in range(3):
+            text = binascii.b2a_base64(b"\0" * shift + prefix, newline=False)
+            first = (shift * 8 + 5) // 6
+            last = (shift + len(prefix)) * 8 // 6
+            needle = text[first:last]
+            # Fewer than four characters would stop the matcher at ordinary words.
+            if len(needle) >= 4:
+                needles.setdefault(needle, first)
+    return needles
+
+
+_B64_RUN = Lazy(rb"[A-Za-z0-9+/_\-]{12,65536}={0,2}")
+_HEX_RUN = Lazy(rb"(?:[0-9a-fA-F]{2}){8,32768}")
+
+_HEX_PAIR = Lazy(rb"[0-9a-fA-F]{2}")
+_LITTLE = Lazy(rb"(?:[\x01-\x7f]\x00){8,}")
+_BIG = Lazy(rb"(?:\x00[\x01-\x7f]){8,}")
+_B64_GROUP = Lazy(rb"[A-Za-z0-9+/_\-]{4}")
+_HEX_HEADS = {p[:3].hex().encode() for p in _PREFIXES if len(p) >= 3 and p[:1] != b"$"}
+_REGION_END = Lazy(rb"[ \t\r\n\"'<>`\0]")
+
+
+def _token_region(data: bytes, end: int, most: int) -> tuple[int, int]:
+    """Return the unbroken stretch (no blank, no quote) around an offset."""
+    back = _REGION_END.search(data[max(0, end - most) : end][::-1])
+    low = end - back.start() if back else max(0, end - most)
+    stop = _REGION_END.search(data, end, end + most)
+    return low, stop.start() if stop else min(len(data), end + most)
+
+
+def decoding_rows(through: Through) -> tuple[list[tuple[Pattern, Handler]], Handler]:
+    """Return the patterns behind which one layer of an encoding is undone, and what undoes it."""
+    needles = _base64_needles()
+
+    def base64_hit(text: Text, end: int, depth: int) -> list[Span]:
+        if depth >= DEPTH:
+            return []
+        data = text.data
+        for size in range(min(32, end), 3, -1):
+            first = needles.get(data[end - size : end])
+            if first is not None:
+                low = end - size - first
+                if low < 0 or (size == 4 and first == 0 and not begins_token(data, low, b"+/_-")):
+                    continue
+                # back by whole groups, for what stands before the start (user:TOKEN)
+                while low >= 4 and end - low < 120 and _B64_GROUP.match(data, low - 4, low):
+                    low -= 4
+                name = f"base64-{low & 3}"
+                past = text.vain.get(name, (0, -1))
+                if past[0] <= low and end <= past[1]:
+                    continue
+                run = _B64_RUN.match(data, low, min(len(data), low + 65536))
+                if run is None:
+                    continue
+                text.vain[name] = (low, run.end())
+                seen = shadow.base64_run(data, low, run.end())
+                if seen is None:
+                    continue
+                found = through(seen, depth)
+                out = [s for s in found if s.named or s.incident]
+                if out:
+                    return [s._replace(end=min(len(data), s.end + _padding(data, s.end))) for s in out]
+        return []
+
+    def hex_hit(text: Text, end: int, depth: int) -> list[Span]:
+        if depth >= DEPTH:
+            return []
+        data = text.data
+        low = end - 24
+        for start in range(max(0, low), end):
+            if data[start : start + 6].lower() in _HEX_HEADS:
+                while start >= 2 and end - start < 600 and _HEX_PAIR.match(data, start - 2, start):
+                    start -= 2
+                name = f"hex-{start & 1}"
+                past = text.vain.get(name, (0, -1))
+                if past[0] <= start and end <= past[1]:
+                    continue
+                run = _HEX_RUN.match(data, start, start + 65536)
+                if run is None:
+                    continue
+                text.vain[name] = (start, run.end())
+                found = [s for s in through(shadow.hexadecimal(data, start, run.end()), depth) if s.named]
+                if found:
+                    return found
+        return []
+
+    def escaped_hit(text: Text, end: int, depth: int) -> list[Span]:
+        if depth >= DEPTH:
+            return []
+        low, high = _token_region(text.data, end, 4096)
+        last = text.vain.get("escaped", (0, -1))
+        if low >= last[0] and end <= last[1]:
+            return []
+        # a quoted value may hold blanks: the name before it is part of what is read
+        low = max(text.line(end)[0], low - 48, last[1] - 512)
+        text.vain["escaped"] = (low, high)
+        return through(shadow.escapes(text.data, low, high), depth)
+
+    def marked_hit(text: Text, end: int, depth: int) -> list[Span]:
+        """Read a stretch of a line in which `=` and `-` themselves were written as escapes."""
+        if depth >= DEPTH:
+            return []
+        last = text.vain.get("marked", (0, -1))
+        if end <= last[1] - 600:
+            return []
+        begin, stop = text.line(end)
+        low, high = max(begin, end - 160), min(stop, end + 4000)
+        text.vain["marked"] = (low, high)
+        return through(shadow.escapes(text.data, low, high), depth)
+
+    def audited_hit(text: Text, end: int, depth: int) -> list[Span]:
+        """Read what auditd wrote in hexadecimal since it holds a blank or a quote (auditd(8), `proctitle=`, `cmd=`)."""
+        if depth >= DEPTH:
+            return []
+        run = _HEX_RUN.match(text.data, end - 24, min(len(text.data), end + 65536))
+        if run is None:
+            return []
+        seen = shadow.hexadecimal(text.data, run.start(), run.end())
+        return through(seen, depth)
+
+    def percent_hit(text: Text, end: int, depth: int) -> list[Span]:
+        if depth >= DEPTH:
+            return []
+        low, high = _token_region(text.data, end, 4096)
+        last = text.vain.get("percent", (0, -1))
+        if low >= last[0] and end <= last[1]:
+            return []
+        low = max(low, last[1] - 512)
+        text.vain["percent"] = (low, high)
+        return through(shadow.percent(text.data, low, high), depth)
+
+    def libedit_hit(text: Text, end: int, depth: int) -> list[Span]:
+        low, high = text.line(end)
+        last = text.vain.get("libedit", (0, -1))
+        if depth >= DEPTH or (low >= last[0] and end <= last[1]):
+            return []
+        low = max(low, end - 4096, last[1] - 512)
+        high = min(high, end + 8192)
+        text.vain["libedit"] = (low, high)
+        return through(shadow.escapes(text.data, low, high), depth)
+
+    def utf16_hit(text: Text, end: int, depth: int) -> list[Span]:
+        last = text.vain.get("utf16", (0, -1))
+        if depth >= DEPTH or end <= last[1]:
+            return []
+        data = text.data
+        start = end - 16
+        little = data[start + 1] == 0
+        while (
+            start >= 2
+            and end - start < 512
+            and (
+                data[start - 1] == 0 and 0 < data[start - 2] < 128
+                if little
+                else data[start - 2] == 0 and 0 < data[start - 1] < 128
+            )
+        ):
+            start -= 2
+        if start and (data[start - 1] == 0) == little:
+            return []  # the other byte order: here every second byte only looks like a pair
+        run = (_LITTLE if little else _BIG).match(data, start, min(len(data), start + 131072))
+        if run is None:
+            return []
+        text.vain["utf16"] = (start, run.end() - 2)
+        return through(shadow.utf16(data, start, run.end(), little), depth)
+
+    def truncated_hit(text: Text, end: int, depth: int) -> list[Span]:
+        return truncated(text.data, end)
+
+    b64_literals = sorted(needles)
+    rows: list[tuple[Pattern, Handler]] = []
+    rows.append(
+        (
+            Pattern(
+                b"|".join(re.escape(n) for n in b64_literals),
+                tuple(n.lower() for n in b64_literals),
+                False,
+                False,
+            ),
+            base64_hit,
+        )
+    )
+    heads = sorted({p[:8] for p in _PREFIXES if len(p) >= 3 and p[:1] != b"$"})
+    rows.append(
+        (
+            Pattern(
+                b"|".join(h.hex().encode() for h in heads),
+                tuple(h.hex().encode() for h in heads),
+                False,
+                True,
+            ),
+            hex_hit,
+        )
+    )
+    rows.append(
+        (
+            Pattern(
+                rb"(?:\\x[0-9a-f]{2}){8}|(?:\\[0-7]{3}){8}|(?:\\u00[2-7][0-9a-f]){4}|(?:\\u001b|\\x1b|\\033|\\e)\[[0-9;?]{0,16}m[a-z0-9_\-+/]",
+                (b"\\x", b"\\0", b"\\1", b"\\u00", b"\\e["),
+                False,
+                True,
+            ),
+            escaped_hit,
+        )
+    )
+    rows.append(
+        (
+            Pattern(
+                rb"[a-z0-9](?:\\u00(?:2[defb]|5f|3[ad]|[346][0-9a-f]|[57][0-9a])|\\x(?:2[def]|5f|3[ad])|\\055|\\137)[a-z0-9\\]",
+                (b"\\u00", b"\\x", b"\\055", b"\\137"),
+                False,
+                True,
+            ),
+            escaped_hit,
+        )
+    )
+    rows.append((Pattern(rb"[a-z\"' :?+]\\u00(?:2d|3d)", (b"\\u002d", b"\\u003d"), False, True), marked_hit))
+    audited = rb"(?:cmd|proctitle| a[0-9])=[0-9a-f]{24}"
+    rows.append((Pattern(audited, (b"cmd=", b"proctitle=", b" a"), False, True), audited_hit))
+    forms = [
+        rb"[0-9]{8}%3aAA",
+        *sorted({form for prefix in _PREFIXES if prefix != b"-----BEGIN " for form in _percent_forms(prefix)}),
+    ]
+    # A body of base64 has its `+` and `/` encoded, perhaps before the matcher has seen enough of it.
+    dense = sorted({start for row in FORMATS if b"/" in row.cls and b"[" not in row.starts[0] for start in row.starts})
+    forms.append(rb"00[A-Za-z0-9]{13}%21")
+    forms.append(rb"(?:" + b"|".join(dense) + rb")[A-Za-z0-9]{0,24}%(?:2[bf]|3d)")
+    rows.append(
+        (
+            Pattern(
+                rb"(?:%[0-9a-f]{2}){8}|"
+                + b"|".join(forms)
+                + rb"|%3a%2f%2f|(?:passw|passwd|pwd|secret|token|api_?key|access_?key)[a-z0-9_.\-]{0,24}%3d|bearer%20|%25(?:2d|5f|2e)",
+                (b"%",),
+                False,
+                True,
+            ),
+            percent_hit,
+        )
+    )
+    rows.append((Pattern(rb"\\040(?:by|-|\||ident|password|'|\\\")", (b"\\040",), False, True), libedit_hit))
+    rows.append((Pattern(rb"(?:[\x20-\x7e]\x00){8}", (b"\0",), True, False), utf16_hit))
+    rows.append((Pattern(rb"(?:\x00[\x20-\x7e]){8}", (b"\0",), True, False), utf16_hit))
+    rows.append(
+        (
+            Pattern(
+                rb"[a-z0-9_\-+/=%~.$]{8}\\{0,3}[\"'](?:\.\.\.|\xe2\x80\xa6)",
+                (b'"...', b"'...", b"\xe2\x80\xa6"),
+                False,
+                True,
+            ),
+            truncated_hit,
+        )
+    )
+
+    def continued(text: Text, end: int, depth: int) -> list[Span]:
+        stop = _REGION_END.search(text.data, end, end + 8192)
+        if text.data.find(b"%", end, stop.start() if stop else end + 8192) >= 0:
+            low, high = _token_region(text.data, end, 8192)
+            return through(shadow.percent(text.data, low, high), depth)
+        low, high = _token_region(text.data, end, 8192)
+        return through(shadow.escapes(text.data, low, high), depth)
+
+    return rows, continued
+
+
+def _percent_forms(prefix: bytes) -> list[bytes]:
+    """Return how a start looks percent-encoded: reserved characters only, or the first of `-_.` too."""
+    forms = []
+    reserved = re.sub(rb"[^A-Za-z0-9_.\-]", lambda match: b"%%%02x" % match.group()[0], prefix)
+    if reserved != prefix:
+        forms.append(re.escape(reserved))
+    position = re.search(rb"[_.\-]", prefix)
+    if position is not None:
+        forms.append(re.escape(prefix[: position.start()]) + b"%%%02x" % position.group()[0])
+    return forms
+
+
+def _padding(data: bytes, end: int) -> int:
+    size = 0
+    while size < 2 and data[end + size : end + size + 1] == b"=":
+        size += 1
+    return size
