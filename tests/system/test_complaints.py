@@ -1,14 +1,16 @@
 """One test a public complaint about tools like this one, named after what must hold here instead.
 
-The rows are those about confinement and clusters that need no supervisor; where a whole file of tests
+The rows are those about confinement and clusters; where a whole file of tests
 keeps the promise already, the row stands here in its smallest form.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
+import socket
 from collections.abc import Iterator, Sequence
 from errno import EACCES, EBUSY, EPERM, EROFS
 from pathlib import Path
@@ -389,3 +391,60 @@ def test_a_site_s_shared_mounts_are_named_in_one_file(stage: Stage) -> None:
     shutil.rmtree(scratch)
     assert found == 0
 
+
+
+# What needs a supervisor -----------------------------------------------------------------------------------
+
+
+@NESTED
+@pytest.mark.parametrize("kind", ["systemd-run --user", "tmux", "docker"])
+def test_no_outside_service_is_reached_by_its_socket(stage: Stage, kind: str) -> None:
+    """The smallest form of what each of them does first: connect to the socket of who is to act outside."""
+    path = stage.home / "socket"
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(str(path))
+        path.chmod(0o777)
+        server.listen()
+        stage.refused((EACCES, EPERM), "unix", str(path))
+    path.unlink()
+
+
+@NESTED
+def test_explain_never_says_denied_where_it_is_not(stage: Stage) -> None:
+    """A socket that is said to be denied is tried, and so is one that is said to be allowed."""
+    path = stage.home / "socket"
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(str(path))
+        path.chmod(0o777)
+        server.listen()
+        for policy, said, code in (("login-node", "denied", EACCES), (stage.policy(OPEN.format(path=path)), "allowed", 0)):
+            told = stage.account.cli("explain", "--policy", policy, "unix", str(path), cwd=stage.project)
+            assert told.stdout.startswith(said), told.stdout + told.stderr
+            assert stage.confined("unix", str(path), policy=policy) == code
+    path.unlink()
+
+
+OPEN = 'schema = 1\nname = "open"\nextends = "login-node"\nreason = "a control"\n[unix]\nallow = ["{path}"]\n'
+
+
+@NESTED
+def test_each_denial_is_an_event_with_its_reason_and_what_would_allow_it(stage: Stage) -> None:
+    assert stage.confined("times", "{home}/file") == EPERM
+    lines = [json.loads(line) for line in (stage.account.state / "events.jsonl").read_text().splitlines()]
+    (event,) = [line for line in lines if line["rule"] == "metadata-outside"][-1:]
+    assert event["verdict"] == "denied"
+    assert {"object", "explain", "allow"} <= set(event["detail"])
+    assert event["policy"]["name"] == "login-node"
+
+
+@NESTED
+def test_a_stopped_command_goes_on_in_the_foreground(stage: Stage) -> None:
+    with Terminal(stage.account, ["bash", "--norc", "-i"], stage.project) as terminal:
+        terminal.type(" ".join(guarded(stage)) + " sh -c 'echo rea\"\"dy; read line; echo got-$line'\n")
+        terminal.expect("ready")
+        terminal.type("\x1a")
+        terminal.expect("Stopped")
+        terminal.type("fg\n")
+        terminal.expect("read line")
+        terminal.type("it\n")
+        terminal.expect("got-it")

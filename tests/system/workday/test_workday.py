@@ -16,7 +16,7 @@ import pytest
 from guard.kernel import diag
 from tests.beds.slurm import SRUN_PORTS, slurm
 from tests.beds.sshd import client_config, sshd
-from tests.conftest import Account
+from tests.conftest import ROOT, Account
 from tests.system.workday.jobs import JOBS, Job
 
 
@@ -243,3 +243,21 @@ def test_without_the_overlay_no_job_is_submitted_and_the_denial_names_it(
     assert done.returncode == 9, done.stdout + done.stderr
     assert "slurm-client" in named(events)
     assert account.command(["bash", "-c", script], cwd=project, env=env).returncode == 0
+
+
+def test_conda_creates_an_environment(account: Account, project: Path, outside: Path) -> None:
+    pytest.importorskip("rattler")
+    script = account.write(project / "conda.py", Path(__file__).with_name("conda.py").read_bytes())
+    interpreter = str(ROOT / ".venv/bin/python")
+    assert account.command([interpreter, "-I", str(script), "channel", str(project / "channel")]).returncode == 0
+    account.command(["mkdir", "-p", ".conda/envs", ".conda/pkgs"])  # a grant of what does not exist is skipped
+    where = [str(project / "channel"), str(account.home / ".conda/envs/work"), str(account.home / ".conda/pkgs")]
+    extra = f'[files]\nread = ["{(ROOT / ".venv").resolve()}"]'
+    with recorded(account) as events:
+        done = account.guard(
+            [interpreter, "-I", str(script), "create", *where], "--no-project-policy", cwd=project,
+            policy=policy(account, "conda-spack-pip", extra=extra),
+        )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert denials(events) == []
+    assert account.command([f"{where[1]}/bin/hello"]).stdout == "done\n"
