@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import os
 import re
-import select
 import signal
 import stat
 import time
@@ -22,7 +21,7 @@ from typing import Final
 from zlib import crc32
 
 FILES: Final = ("events.jsonl.1", "events.jsonl", "exposures.jsonl")
-MOST: Final = 4 << 20
+MOST: Final = 512 << 10
 """Bytes taken from one user in one go; the rest follows in the next."""
 DEADLINE: Final = 10.0
 """Seconds after which a child that has not ended is killed."""
@@ -70,7 +69,7 @@ def places(patterns: tuple[str, ...]) -> Iterator[tuple[int, str]]:
 
 
 class Reading:
-    """A child that reads one user's files.
+    """A child that reads one user's files; after `finish` it is to be asked whether it `is_gone`.
 
     Args:
         uid: the user.
@@ -133,16 +132,20 @@ class Reading:
     def finish(self) -> list[Part]:
         """End the child and return what it read; nothing where it did not end by itself."""
         os.close(self._pipe)
-        with suppress(ProcessLookupError):
+        with suppress(OSError):  # gone already, or we may not: then it ends by its own deadline
             os.kill(self._pid, signal.SIGKILL)
-        os.waitpid(self._pid, 0)
         return _parts(bytes(self._content))
 
-    def wait(self) -> list[Part]:
-        """Wait for all of it."""
-        while not self.advance():
-            select.select([self._pipe], [], [], 0.5)
-        return self.finish()
+    def is_gone(self) -> bool:
+        """Whether the child is gone. One that hangs in a file system of the user's may stay a while: nobody waits."""
+        if self._pid:
+            try:
+                if os.waitpid(self._pid, os.WNOHANG)[0] == 0:
+                    return False
+            except ChildProcessError:
+                pass  # somebody else has waited for it
+            self._pid = 0
+        return True
 
 
 def _become(uid: int, pipe: int) -> None:
@@ -153,8 +156,9 @@ def _become(uid: int, pipe: int) -> None:
         os.setgroups([])
         os.setresgid(_NOBODY, _NOBODY, _NOBODY)
         os.setresuid(uid, uid, uid)
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGALRM):
         signal.signal(number, signal.SIG_DFL)
+    signal.alarm(int(DEADLINE) + 1)
 
 
 def _send(directory: str, uid: int, known: Mapping[str, int]) -> None:

@@ -33,6 +33,7 @@ class Adoption:
         self._wanted: OrderedDict[Place, None] = OrderedDict()
         self._waiting: dict[Place, list[Connection]] = {}
         self._not_before: dict[int, float] = {}
+        self._leaving: list[Reading] = []
         self.forget(kept)
 
     @property
@@ -63,7 +64,8 @@ class Adoption:
     def start(self) -> list[Reading]:
         """Begin what is wanted and may begin; one at a time for each user."""
         now, begun = self._clock(), []
-        busy = {uid for uid, _ in self._running}
+        self._leaving = [each for each in self._leaving if not each.is_gone()]
+        busy = {uid for uid, _ in self._running} | {each.uid for each in self._leaving}
         for place in list(self._wanted):
             uid, directory = place
             if len(self._running) >= CHILDREN:
@@ -96,6 +98,8 @@ class Adoption:
         """
         place = reading.uid, reading.directory
         del self._running[place]
+        if not reading.is_gone():
+            self._leaving.append(reading)
         self._not_before[reading.uid] = self._clock() + max(AGAIN, pause)
         if len(self._not_before) > 10_000:
             self._not_before.clear()

@@ -57,10 +57,14 @@ class Answers:
         self._lock = threading.Lock()
         self._by_uid: Counter[int] = Counter()
 
-    def serve(self, path: str) -> None:
-        """Listen for good; ends with the process that started it."""
+    def serve(self, path: str, parent: int) -> None:
+        """Listen for good; ends with the process that started it.
+
+        Args:
+            path: the socket.
+            parent: the process that started this one.
+        """
         listener = listen(path, everybody=self._owner == 0)
-        parent = os.getppid()
         listener.settimeout(0.5)
         while os.getppid() == parent:
             with suppress(TimeoutError):
@@ -75,7 +79,8 @@ class Answers:
             with channel:
                 peer = peer_of(channel)
                 with self._lock:
-                    if self._by_uid.total() >= CONNECTIONS or self._by_uid[peer.uid] >= CONNECTIONS_A_UID:
+                    full = self._by_uid.total() >= CONNECTIONS or self._by_uid[peer.uid] >= CONNECTIONS_A_UID
+                    if full and not peer.is_root:
                         return
                     uid = peer.uid
                     self._by_uid[uid] += 1
@@ -150,11 +155,13 @@ def _uid(user: str) -> int | None:
 
 
 def main(arguments: list[str]) -> None:
-    """Run for the service that started this: spool, configuration, its socket, our socket."""
-    spool, config, intake, path = arguments
-    while not os.path.exists(os.path.join(spool, "spool.db")) and os.getppid() > 1:
+    """Run for the service that started this: its pid, spool, configuration, its socket, our socket."""
+    parent, spool, config, intake, path = arguments
+    while not os.path.exists(os.path.join(spool, "spool.db")):
+        if os.getppid() != int(parent):
+            return
         time.sleep(0.05)
-    Answers(spool, config, intake).serve(path)
+    Answers(spool, config, intake).serve(path, int(parent))
 
 
 if __name__ == "__main__":

@@ -50,12 +50,14 @@ class Batch:
         kept: states that belong to them.
         lost: (stage, key) → count of what was lost on the way.
         ids: of what was taken into it.
+        claimed: bytes of users' lines in it.
     """
 
     entries: list[Entry] = field(default_factory=list)
     kept: Kept = field(default_factory=list)
     lost: dict[tuple[str, str], int] = field(default_factory=dict)
     ids: set[bytes] = field(default_factory=set)
+    claimed: int = 0
 
     def clear(self) -> None:
         """Begin another: this one is stored."""

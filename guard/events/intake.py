@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
 from hashlib import sha256
 from typing import Final
@@ -56,7 +56,6 @@ class Node:
     names: Names
 
 
-@dataclass
 class Sessions:
     """The sessions that were told of: whose they are, and which harness runs in them.
 
@@ -64,24 +63,35 @@ class Sessions:
 
     Args:
         known: session → (uid, harness, root_pid).
-        most: of which the least recently named is forgotten.
+        most: of one user; the least recently named of his makes way.
+
+    Attributes:
+        changed: sessions that are new or forgotten since somebody emptied it.
     """
 
-    known: OrderedDict[str, tuple[int, str, int]] = field(default_factory=OrderedDict)
-    most: int = 50_000
-    changed: set[str] = field(default_factory=set)
+    def __init__(self, known: Mapping[str, tuple[int, str, int]] | None = None, most: int = 2000) -> None:
+        self.known = dict(known or {})
+        self.changed: set[str] = set()
+        self._most = most
+        self._by_uid: dict[int, OrderedDict[str, None]] = {}
+        for session, (uid, _, _) in self.known.items():
+            self._by_uid.setdefault(uid, OrderedDict())[session] = None
 
     def claim(self, session: str, uid: int, harness: str, root_pid: int) -> tuple[str, int] | None:
         """Name a session; returns its harness and root, or None where it is another user's."""
         found = self.known.get(session)
+        his = self._by_uid.setdefault(uid, OrderedDict())
         if found is None:
             self.known[session] = found = (uid, harness, root_pid)
             self.changed.add(session)
-            if len(self.known) > self.most:
-                self.known.popitem(last=False)
+            his[session] = None
+            if len(his) > self._most:
+                oldest, _ = his.popitem(last=False)
+                del self.known[oldest]
+                self.changed.add(oldest)
         if found[0] != uid:
             return None
-        self.known.move_to_end(session)
+        his.move_to_end(session)
         return found[1], found[2]
 
     def above(self, pid: int, uid: int) -> tuple[str, str, int]:

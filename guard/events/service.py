@@ -51,6 +51,8 @@ TELL: Final = 10.0
 """Seconds between two events that tell of losses."""
 BATCH: Final = 4000
 """Events after which a turn takes no more."""
+CLAIMED: Final = 256 << 10
+"""Bytes of users' lines after which a turn takes no more of them."""
 LINE: Final = 2048
 """Bytes that a line of a user's may have on average."""
 POKE: Final = b'{"adopt":true}'
@@ -144,6 +146,8 @@ class Service:
         for key, _ in ready[at:] + ready[:at]:
             if len(batch.entries) > BATCH:
                 break
+            if batch.claimed > CLAIMED and isinstance(key.data, Connection) and not key.data.peer.is_root:
+                continue  # what users send costs the most, and the node's own producers wait behind it
             if key.fileobj is self._listener:
                 self._accept()
             elif isinstance(key.data, Connection):
@@ -214,7 +218,8 @@ class Service:
                 channel.close()
                 continue
             same = sum(each.peer.uid == peer.uid for each in self._connections.values())
-            if len(self._connections) >= CONNECTIONS or (peer.uid and same >= CONNECTIONS_A_UID):
+            # Users, however many, leave room for the node's own producers.
+            if not peer.is_root and (len(self._connections) >= CONNECTIONS or same >= CONNECTIONS_A_UID):
                 channel.close()
                 continue
             channel.setblocking(False)
@@ -257,6 +262,7 @@ class Service:
                 dropped += len(lines) - allowed
                 lines = lines[:allowed]
         if not peer.is_root:
+            batch.claimed += sum(map(len, lines))
             lines = self._redactor.lines(lines)
         found: list[dict[str, object]] = []
         for line in lines:

@@ -49,7 +49,7 @@ class Reading:
         self._started = time.monotonic()
         library = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
         self._process = subprocess.Popen(  # noqa: S603 - our own interpreter and code
-            [sys.executable, "-I", "-c", _CODE, library, *self._arguments]
+            [sys.executable, "-I", "-c", _CODE, library, str(os.getpid()), *self._arguments]
         )
 
     def end(self) -> None:

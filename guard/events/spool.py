@@ -137,7 +137,8 @@ class Spool(Bounded):
         kept: list[tuple[str, str, bytes | None]],
         lost: dict[tuple[str, str], int],
     ) -> Accepted:
-        before = self._position, self._chain, self._bytes, self._accepted, dict(self._producers)
+        before = self._position, self._chain, self._bytes, self._accepted
+        producers = {each.producer: self._producers.get(each.producer) for each in entries if each.renumber}
         now = max(int(self._clock()), self._accepted)
         lost = dict(lost)
         try:
@@ -169,7 +170,12 @@ class Spool(Bounded):
                 unwritten = self._take_unwritten(now)
                 self._set("bytes", self._bytes)
         except BaseException:
-            self._position, self._chain, self._bytes, self._accepted, self._producers = before
+            self._position, self._chain, self._bytes, self._accepted = before
+            for name, value in producers.items():
+                if value is None:
+                    self._producers.pop(name, None)
+                else:
+                    self._producers[name] = value
             raise
         self._accepted = now
         self._recent.add(each.id for each in room)
