@@ -61,10 +61,10 @@ def test_nothing_acknowledged_is_lost_or_doubled_by_kills_at_any_moment(top: Pat
 
     def produce(at: int) -> None:
         producer = Producer(f"load{at}", "kernel")
-        sink = SocketSink(producer, str(top / "state/events.sock"))
+        sink = SocketSink(producer, str(top / "state/events.sock"), most=1_000_000)
         tree = Tree(f"01a22d5e-0000-7000-8f62-{at:012x}", "claude", 7, 4711, "ann")
         while not stop.is_set():
-            for _ in range(40):
+            for _ in range(20):
                 counts[at] += 1
                 sink.emit(
                     producer.event("world-writable", "chmod", Severity.MEDIUM, say("load"), tree=tree,
