@@ -214,7 +214,11 @@ static __always_inline void receive(struct proc *p, u8 *peer, u32 port, void *bu
 }
 
 static __always_inline void tell_flow(struct proc *p, u32 kind, struct mark *m, struct file *f, u32 through, s32 fd) {
-    struct flow_record *e = TELL(kind, struct flow_record);
+    struct flow_record *e;
+    if (kind == K_TAINT_READ) /* with a text that evaluates it, it is a finding: not to be lost to a flood */
+        e = ALERT(K_TAINT_READ, struct flow_record);
+    else
+        e = TELL(kind, struct flow_record);
     if (!e)
         return;
     fill(&e->h, kind, p);

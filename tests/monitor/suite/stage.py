@@ -273,7 +273,8 @@ def judge(case: Case, backend: str, enforced: bool, done: bool, skipped: bool, s
     stopped = enforced and case.enforced and not lacks
     if stopped and done:
         return result(False, "enforced, and done all the same")
-    if not stopped and not done:
+    denied = enforced and any(event["verdict"] == "denied" for event in said)
+    if not stopped and not done and not denied:
         return result(False, "the act was not done: the case proves nothing")
     if not rule:
         return result(True)
