@@ -11,8 +11,13 @@ lint: setup
 	@.venv/bin/ruff check guard tests bench
 	@.venv/bin/mypy
 
+# What `guard run` promises, once more with starts that guard-exec makes (tests/conftest.py, COMPILED).
+both = tests/system/test_events.py tests/system/test_ipc.py tests/system/test_processes.py \
+	tests/system/test_supervised_life.py tests/system/test_private_tmp.py
+
 test: setup lint
 	@.venv/bin/python -m pytest -q
+	@GUARD_TEST_LAUNCHER=exec .venv/bin/python -m pytest -q $(both)
 
 test-long: setup lint
 	@GUARD_TEST_LONG=1 .venv/bin/python -m pytest -q
