@@ -173,9 +173,9 @@ def run(
             return SpoolSource(spool, feed.name)
         import socket
 
-        from guard.feeds.nats import open_source as open_stream
+        from guard.feeds.stream import StreamSource
 
-        return open_stream(found.source, feed, socket.gethostname())
+        return StreamSource(found.source, feed, socket.gethostname())
 
     node = _node_spool(context) if found.source is not None else spool
     # The service writes the node's spool alone: what concerns a spool of the feeds' own is no news for it.

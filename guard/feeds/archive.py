@@ -16,6 +16,7 @@ from typing import Final
 import zstandard
 
 from guard.feeds.config import Feed
+from guard.feeds.files import write_all
 from guard.feeds.sink import Context, FeedError, Item, Outcome, Sink, Undelivered
 
 _DAY = re.compile(r"\d{4}-\d\d-\d\d(?=T)")
@@ -59,8 +60,8 @@ class Archive(Sink):
         frame = zstandard.ZstdCompressor(level=self.feed.number("level"), write_checksum=True).compress(data)
         try:
             # The length in front, as a skippable frame, lets `_whole` find the last whole frame without reading all.
-            _write_all(file, struct.pack("<II", _SKIPPABLE, len(_MARK) + 4) + _MARK + struct.pack("<I", len(frame)))
-            _write_all(file, frame)
+            write_all(file, struct.pack("<II", _SKIPPABLE, len(_MARK) + 4) + _MARK + struct.pack("<I", len(frame)))
+            write_all(file, frame)
             os.fsync(file)
         except OSError:
             os.ftruncate(file, before)
@@ -100,9 +101,3 @@ def _whole(file: int) -> int:
             return end
         end = after
     return end
-
-
-def _write_all(file: int, data: bytes) -> None:
-    view = memoryview(data)
-    while view:
-        view = view[os.write(file, view) :]

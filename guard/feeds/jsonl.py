@@ -9,6 +9,7 @@ import stat
 from collections.abc import Sequence
 
 from guard.feeds.config import Feed
+from guard.feeds.files import write_all
 from guard.feeds.sink import Context, FeedError, Item, Outcome, Sink, Undelivered
 
 _TAIL = 1 << 20
@@ -32,7 +33,7 @@ class JsonLines(Sink):
             if self._regular:
                 self._append(data)
             else:
-                _write_all(self._file, data)
+                write_all(self._file, data)
         except OSError as error:
             self.drop()
             raise Undelivered(f"{self._path}: {error.strerror}") from error
@@ -47,7 +48,7 @@ class JsonLines(Sink):
     def _append(self, data: bytes) -> None:
         before = os.fstat(self._file).st_size
         try:
-            _write_all(self._file, data)
+            write_all(self._file, data)
             os.fsync(self._file)
         except OSError:
             # A full disk takes half a batch: it is sent again whole, so the half goes.
@@ -107,9 +108,3 @@ class JsonLines(Sink):
                 os.replace(older, f"{self._path}.{number}")
         os.replace(self._path, f"{self._path}.1")
         self.drop()
-
-
-def _write_all(file: int, data: bytes) -> None:
-    view = memoryview(data)
-    while view:
-        view = view[os.write(file, view) :]

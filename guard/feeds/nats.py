@@ -1,135 +1,29 @@
 """NATS JetStream: an event counts once a majority of the cluster has it on disk (its PubAck).
 
-`Nats-Msg-Id` is the event's id, so a second try within the stream's duplicate window is stored once. Connections are
-rebuilt, never repaired: whatever a client library, a cluster without a leader, or a half-dead server does, a batch that
-makes no progress for `timeout` seconds ends with the connection thrown away, and a fresh one sends what is left.
+`Nats-Msg-Id` is the event's id, so a second try within the stream's duplicate window is stored once. A batch that makes
+no progress for `timeout` seconds ends with the connection thrown away; what is left is sent by a fresh one.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
-import re
 import time
-from collections.abc import Coroutine, Sequence
-from contextlib import suppress
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-import nats
 import nats.errors
 import nats.js.errors
 from nats.js.api import DiscardPolicy, StorageType, StreamConfig
 
 from guard.feeds.config import Feed
-from guard.feeds.secrets import check, secret, tls_context
-from guard.feeds.sink import Context, FeedError, Item, Outcome, Sink, Undelivered
+from guard.feeds.jetstream import Connection, token
+from guard.feeds.sink import Context, Item, Outcome, Sink, Undelivered
 
 if TYPE_CHECKING:
-    from nats.aio.client import Client
     from nats.aio.msg import Msg
 
-T = TypeVar("T")
-
-_TOKEN = re.compile(r"[^A-Za-z0-9_-]")
 _TOO_LARGE = 10054  # JetStream's error for a message above the stream's own limit
-
-
-class Connection:
-    """One connection with an event loop of its own, so that throwing it away leaves nothing behind.
-
-    Args:
-        feed: with the options of `options.NATS_LOGIN`.
-        name: what the server's operators see.
-
-    Raises:
-        Undelivered: no server can be reached, or none takes the login.
-        FeedError: a file of the configuration cannot be used.
-    """
-
-    def __init__(self, feed: Feed, name: str) -> None:
-        self.feed = feed
-        self.timeout = feed.seconds("timeout") if "timeout" in feed.options else 10.0
-        self.problem = ""
-        self._loop = asyncio.new_event_loop()
-        try:
-            self.client: Client = self.run(self._connect(name), self.timeout)
-        except BaseException:
-            self.close()
-            raise
-
-    def run(self, work: Coroutine[Any, Any, T], seconds: float) -> T:
-        """Run to the end, or give it up after so many seconds.
-
-        Raises:
-            Undelivered: it failed or took too long.
-        """
-        try:
-            return self._loop.run_until_complete(asyncio.wait_for(work, seconds))
-        except TimeoutError as error:
-            raise Undelivered(self.problem or "no answer in time") from error
-        except (nats.errors.Error, OSError, ValueError) as error:
-            raise Undelivered(self.problem or str(error) or type(error).__name__) from error
-
-    def close(self) -> None:
-        """Throw the connection away, politely for at most a second."""
-        loop = self._loop
-        if loop.is_closed():
-            return
-        try:
-            client = getattr(self, "client", None)
-            if client is not None:
-                loop.run_until_complete(asyncio.wait_for(client.close(), 1))
-        except (TimeoutError, nats.errors.Error, OSError):
-            pass  # it is thrown away all the same
-        finally:
-            left = asyncio.all_tasks(loop)
-            for task in left:
-                task.cancel()
-            if left:
-                loop.run_until_complete(asyncio.wait(left, timeout=1))
-            loop.close()
-
-    async def _connect(self, name: str) -> Client:
-        feed = self.feed
-        options: dict[str, Any] = {}
-        if feed.text("user"):
-            # As options, not in the address: servers that the cluster tells of have addresses without a login.
-            options |= {"user": feed.text("user"), "password": secret(feed, "password_file")}
-        if feed.text("token_file"):
-            options["token"] = secret(feed, "token_file")
-        if feed.text("creds_file"):
-            check(feed, "creds_file")
-            options["user_credentials"] = feed.text("creds_file")
-        if feed.text("nkey_file"):
-            options["nkeys_seed_str"] = secret(feed, "nkey_file")
-        servers = list(feed.texts("servers"))
-        if any(server.startswith("tls:") for server in servers) or feed.text("ca_file"):
-            options["tls"] = tls_context(feed)
-            if feed.text("server_name"):
-                options["tls_hostname"] = feed.text("server_name")
-        if feed.text("user") and feed.text("user").isascii():
-            # A user who may only hear its own answers hears them here.
-            options["inbox_prefix"] = f"_INBOX.{token(feed.text('user'))}".encode()
-        return await nats.connect(
-            servers,
-            name=name,
-            error_cb=self._note,
-            allow_reconnect=False,
-            max_reconnect_attempts=1,
-            connect_timeout=max(1, min(5, int(self.timeout))),
-            ping_interval=20,
-            drain_timeout=1,
-            **options,
-        )
-
-    async def _note(self, error: Exception) -> None:
-        text = str(error) or type(error).__name__
-        self.problem = " ".join(text.split())[:200]
-
-
-def token(text: str) -> str:
-    """Return a text as one token of a subject: letters, digits, `_` and `-`."""
-    return _TOKEN.sub("_", text) or "_"
 
 
 class Nats(Sink):
@@ -290,150 +184,3 @@ def _problem(message: Msg) -> str:
     if error.get("err_code") == _TOO_LARGE:
         return "too large"
     return str(error.get("description") or error)[:200]
-
-
-class StreamSource:
-    """Events of a stream, for the site's own feeds; see guard.feeds.source."""
-
-    def __init__(self, source: Feed, feed: Feed, host: str) -> None:
-        self._source = source
-        self._durable = f"{source.text('consumer')}-{token(feed.name)}"
-        self._host = host
-        self._connection: Connection | None = None
-        self._subscription: Any = None
-        self._held: dict[int, Any] = {}
-        self._again: list[Item] = []
-        self._behind = 0
-
-    def read(self, limit: int, wait: float) -> list[Item]:
-        """Return up to `limit` events; fewer, or none, after `wait` seconds.
-
-        Raises:
-            Undelivered: the cluster is away.
-        """
-        if self._again:
-            found, self._again = self._again[:limit], self._again[limit:]
-            return found
-        connection = self._open()
-        try:
-            messages = connection.run(self._fetch(limit, wait), wait + 10)
-        except Undelivered:
-            self.drop()
-            raise
-        return [self._item(message) for message in messages]
-
-    def settle(self, positions: Sequence[int]) -> None:
-        """Acknowledge: the stream does not hand these out again.
-
-        Raises:
-            Undelivered: the cluster is away; they come again.
-        """
-        connection = self._connection
-        if connection is None:
-            return
-        messages = [self._held.pop(position) for position in positions if position in self._held]
-        try:
-            connection.run(_ack(connection.client, messages), 10)
-        except Undelivered:
-            self.drop()
-            raise
-
-    def rewind(self, held: Sequence[Item]) -> None:
-        """Hand these out again."""
-        self._again = [item for item in held if item.position in self._held] + self._again
-
-    def behind(self) -> int:
-        """Return how many events wait."""
-        return self._behind + len(self._again)
-
-    def exhausted(self) -> bool:
-        """Whether the stream has nothing more for this consumer.
-
-        Raises:
-            Undelivered: the cluster is away.
-        """
-        connection = self._open()
-        info = connection.run(self._subscription.consumer_info(), 10)
-        return not info.num_pending and not info.num_ack_pending
-
-    def drop(self) -> None:
-        """Throw the connection away; what is not acknowledged is handed out again by the stream."""
-        if self._connection is not None:
-            if self._held and self._connection.client.is_connected:
-                with suppress(Undelivered):  # else the stream waits for as long as `ack_wait`
-                    self._connection.run(_give_back(self._connection.client, list(self._held.values())), 1)
-            self._connection.close()
-        self._connection = None
-        self._held.clear()
-        self._again.clear()
-
-    def _open(self) -> Connection:
-        if self._connection is not None and not self._connection.client.is_connected:
-            self.drop()
-        if self._connection is None:
-            connection = Connection(self._source, f"guard {self._durable} on {self._host}")
-            try:
-                connection.run(self._subscribe(connection), 10)
-            except BaseException:
-                connection.close()
-                raise
-            self._connection = connection
-        return self._connection
-
-    async def _subscribe(self, connection: Connection) -> None:
-        from nats.js.api import AckPolicy, ConsumerConfig
-
-        stream = self._source.text("stream")
-        context = connection.client.jetstream(timeout=5)
-        wanted = ConsumerConfig(
-            durable_name=self._durable,
-            ack_policy=AckPolicy.EXPLICIT,
-            ack_wait=self._source.seconds("ack_wait"),
-            max_ack_pending=50000,
-            max_waiting=8,
-        )
-        try:
-            await context.add_consumer(stream, wanted)  # made, or brought up to date
-        except nats.js.errors.BadRequestError:
-            await context.consumer_info(stream, self._durable)  # made otherwise by its owner: used as it is
-        self._subscription = await context.pull_subscribe_bind(consumer=self._durable, stream=stream)
-
-    async def _fetch(self, limit: int, wait: float) -> list[Msg]:
-        try:
-            return list(await self._subscription.fetch(limit, timeout=max(wait, 0.5)))
-        except (nats.errors.TimeoutError, TimeoutError):
-            return []
-
-    def _item(self, message: Msg) -> Item:
-        metadata = message.metadata
-        position = metadata.sequence.stream
-        self._held[position] = message
-        self._behind = metadata.num_pending
-        line = bytes(message.data)
-        prefix = self._source.text("subject") + "."
-        sender = message.subject.removeprefix(prefix) if message.subject.startswith(prefix) else ""
-        item = Item(position, "", "info", line, line, f"nats:{sender}" if sender else "")
-        return Item(position, item.word("id"), item.word("severity") or "info", line, line, item.sender)
-
-
-async def _give_back(client: Client, messages: Sequence[Any]) -> None:
-    for message in messages:
-        await message.nak()
-    await client.flush()
-
-
-async def _ack(client: Client, messages: Sequence[Any]) -> None:
-    for message in messages:
-        await message.ack()
-    await client.flush()
-
-
-def open_source(source: Feed, feed: Feed, host: str) -> StreamSource:
-    """Return the stream as a source for one feed.
-
-    Raises:
-        FeedError: a file of the configuration cannot be used.
-    """
-    if not source.texts("servers"):
-        raise FeedError("[source] names no servers", "write servers")
-    return StreamSource(source, feed, host)

@@ -74,11 +74,10 @@ def _whole(read: Callable[[], bytes], size: int) -> Lines:
     cutter = _Cutter()
     part: list[tuple[int, bytes]] = []
     while data := read():
-        for line in cutter.cut(data):
-            part.append(line)
-            if len(part) >= size:
-                yield part
-                part = []
+        part += cutter.cut(data)
+        if len(part) >= size:
+            yield part
+            part = []
     part += cutter.end()
     if part:
         yield part
@@ -96,11 +95,10 @@ def _piped(file: int, size: int, quiet: float) -> Lines:
         data = os.read(file, _PIECE)
         if not data:
             break
-        for line in cutter.cut(data):
-            part.append(line)
-            if len(part) >= size:
-                yield part
-                part = []
+        part += cutter.cut(data)
+        if len(part) >= size:
+            yield part
+            part = []
     part += cutter.end()
     if part:
         yield part
