@@ -67,22 +67,35 @@ class Keeper:
         enough = False
         for above, (fd, names) in self._names.items():
             for name in names:
-                while _is_there(name, fd):
+                while not enough and _is_there(name, fd):
+                    path = f"{above}/{name}"
                     aside = f"{name}.guard-refused-{os.urandom(4).hex()}"
                     try:
-                        os.rename(name, aside, src_dir_fd=fd, dst_dir_fd=fd)
+                        _move(name, aside, fd)
                     except FileNotFoundError:
                         continue
-                    except OSError as error:  # no room, or read-only by now: it is told, and stays
-                        self._tell(f"{above}/{name}", error.strerror or "")
+                    except OSError as error:
+                        # It stays (no room, a read-only file system), but not with who may have made it at work.
+                        self._tell(path, error.strerror or "")
+                        enough = True
                         break
-                    path = f"{above}/{name}"
                     self._came[path] = self._came.get(path, 0) + 1
                     self._tell(path, aside)
-                    enough = enough or self._came[path] >= PATIENCE
-                    if enough:
-                        break
+                    enough = self._came[path] >= PATIENCE
         return enough
+
+
+def _move(name: str, aside: str, fd: int) -> None:
+    """Rename within a directory, also one whose right to write its owner has just taken away."""
+    try:
+        os.rename(name, aside, src_dir_fd=fd, dst_dir_fd=fd)
+    except PermissionError:
+        mode = os.fstat(fd).st_mode & 0o7777
+        os.chmod(f"/proc/self/fd/{fd}", mode | 0o300)
+        try:
+            os.rename(name, aside, src_dir_fd=fd, dst_dir_fd=fd)
+        finally:
+            os.chmod(f"/proc/self/fd/{fd}", mode)
 
 
 def _is_there(name: str, fd: int) -> bool:

@@ -356,7 +356,7 @@ class _Service:
         waiter = self._channel.fileno()
         keeper = self._supervisor.keeper
         kept = keeper.fileno() if keeper else -1
-        for fd in (self._listener, wake, waiter, kept):
+        for fd in (kept, self._listener, wake, waiter):  # what has appeared is looked at before anything is answered
             if fd >= 0:
                 poll.register(fd, select.POLLIN)
         self._reap()

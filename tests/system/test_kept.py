@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.system.mask import masked
-from tests.system.stage import NO_MASK, Stage
+from tests.system.stage import NO_MASK, PYTHON, Stage
 
 SCRIPT = """
 set -eu
@@ -109,3 +109,25 @@ def test_without_a_watch_to_be_had_the_session_starts_and_it_is_on_record(stage:
         assert done.stdout == "went on\n", done.stderr
     lines = [json.loads(line) for line in (stage.account.state / "events.jsonl").read_text().splitlines()]
     assert "protected-unwatched" in {line["rule"] for line in lines}
+
+
+CLOSED = """
+import os, sys, time
+os.chdir(sys.argv[1])
+open("commondir", "w").close()
+os.chmod(".", 0o555)
+end = time.monotonic() + 3
+while time.monotonic() < end and os.path.exists("commondir"):
+    time.sleep(0.01)
+there = os.path.exists("commondir")
+print("there" if there else "gone", oct(os.stat(".").st_mode & 0o777))
+os.chmod(".", 0o755)
+"""
+
+
+def test_a_directory_closed_at_once_keeps_nothing(stage: Stage, git: Path) -> None:
+    done = stage.account.guard([PYTHON, "-c", CLOSED, str(git)], "--no-project-policy", policy=masked(stage.account),
+                               cwd=stage.project)  # fmt: skip
+    assert done.stdout == "gone 0o555\n", done.stderr
+    bare = stage.account.command([PYTHON, "-c", CLOSED, str(git)], cwd=stage.project)
+    assert bare.stdout == "there 0o555\n"
