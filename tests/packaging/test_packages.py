@@ -15,7 +15,7 @@ from guard.cli import COMMANDS
 from tests.conftest import LONG, ROOT
 
 UNITS = sorted((ROOT / "packaging/systemd").glob("*.service"))
-MOST = {"guard-monitor": 4.0, "guard-events": 3.5, "guard-redact": 2.0, "guard-feed": 2.5}
+MOST = {"guard-monitor": 4.0, "guard-events": 3.5, "guard-redact": 2.0, "guard-feed": 2.5, "guard-incidents": 2.5}
 """Exposure by systemd-analyze(1), from 0 to 10, that a unit may have."""
 
 
