@@ -81,7 +81,7 @@ Handler = Callable[[Text, int, int], "list[Span]"]
 """What confirms a hit: the text, the hit's end, and how many encodings were undone already."""
 
 _ESCAPE_BEFORE = Lazy(
-    rb"(?:\\[nrtbfvae0]|\\[0-7]{2,3}|\\x[0-9a-fA-F]{2}|\\u[0-9a-fA-F]{4}|%[0-9a-fA-F]{2}|"
+    rb"(?:\\[nrtbfvae0]|\\[0-7]{2,3}|\\x[0-9a-fA-F]{2}|\\u[0-9a-fA-F]{4}|%(?:25){0,3}[0-9a-fA-F]{2}|"
     rb"(?:\x1b|\\x1b|\\033|\\e|\\u001[bB]|\\33)\[[0-9;?]{0,16}[A-Za-z])\Z"
 )
 

@@ -89,3 +89,14 @@ def test_a_session_is_recorded_without_its_keys(key):
         shown = "".join(event[2] for event in lines[1:] if event[1] == kind)
         assert key[4:12] not in shown
     assert "".join(event[2] for event in lines[1:] if event[1] == "o").endswith("caf\u00e9\r\n")
+
+
+def test_a_key_over_three_lines_of_the_terminal_is_gone(redact, remains, rng):
+    from guard.redact import samples
+
+    long = samples.fill("sk-ant-api03-<u64:93>AA", rng)[0]
+    shown = "$ " + "x" * 70 + " " + long
+    text = "".join(shown[i : i + 80] + "\r\n" for i in range(0, len(shown), 80)) + "$ ls\r\n"
+    out = redact(text.encode())
+    assert remains(out, long) is None
+    assert out.endswith(b"\r\n$ ls\r\n")

@@ -18,6 +18,10 @@ from guard.redact.spans import Span
 _LINE_TAIL = Lazy(tails.CONTROL + rb"*\r{1,2}\n\Z")
 _HEAD = Lazy(tails.CONTROL + rb"{0,4}([A-Za-z0-9_\-+/=.~%]{1,400})")
 _LEAST_WIDTH: Final = 40
+_USUAL_WIDTH: Final = 79
+_LINE_END = Lazy(tails.CONTROL + rb"*\r{1,2}\n")
+_MOST_LINES: Final = 8
+"""A key goes on over at most so many lines of the terminal."""
 
 
 class Wraps:
@@ -66,11 +70,18 @@ class Wraps:
         if tail is None or width < _LEAST_WIDTH:
             return None
         body = tail.group()[len(tail.group(1)) :]
-        if any(s.named and s.incident and not s.partial for s in self._scanner.find(tail.group())) and len(body) < 60:
+        whole = any(s.named and s.incident and not s.partial for s in self._scanner.find(tail.group()))
+        # Many formats have no longest key: at a usual width even a whole one may go on.
+        if whole and len(body) < 60 and width < _USUAL_WIDTH:
             return None
-        if len(body) < 2 or words.is_name(body) or (len(tail.group(1)) < 4 and not words.drawn(body, 4)):
+        start_of_key = tail.group(1)
+        if len(body) < 2 and len(start_of_key) > 5:
+            return tails.KINDS[start_of_key], tail.group()  # cut right behind the start: nothing to hide yet
+        if len(body) < 2 or (words.is_name(body) and len(start_of_key) < 6):
             return None
-        kind = tails.KINDS[tail.group(1)]
+        if len(start_of_key) < 4 and not words.drawn(body, 4):
+            return None
+        kind = tails.KINDS[start_of_key]
         found.append(Span(tail.start(), ending.start(), kind, False, True, True, tail.group()))
         return kind, tail.group()
 
@@ -82,4 +93,15 @@ class Wraps:
         rest = head.group(1)
         if not any(s.named and s.end > len(text) for s in self._scanner.find(text + rest)) and not words.drawn(rest, 6):
             return []
-        return [Span(head.start(1), head.end(1), kind, False, True, True, rest)]
+        found = [Span(head.start(1), head.end(1), kind, False, True, True, rest)]
+        # Over more than two lines: as long as the token fills each.
+        for _ in range(_MOST_LINES):
+            ending = _LINE_END.match(data, head.end(1), head.end(1) + 64)
+            if ending is None or len(rest) < _LEAST_WIDTH:
+                break
+            head = _HEAD.match(data, ending.end())
+            if head is None or not words.drawn(head.group(1), 6):
+                break
+            rest = head.group(1)
+            found.append(Span(head.start(1), head.end(1), kind, False, True, True, rest))
+        return found
