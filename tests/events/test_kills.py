@@ -64,13 +64,14 @@ def test_nothing_acknowledged_is_lost_or_doubled_by_kills_at_any_moment(top: Pat
         sink = SocketSink(producer, str(top / "state/events.sock"), most=1_000_000)
         tree = Tree(f"01a22d5e-0000-7000-8f62-{at:012x}", "claude", 7, 4711, "ann")
         while not stop.is_set():
-            for _ in range(20):
+            for _ in range(100):
                 counts[at] += 1
                 sink.emit(
                     producer.event("world-writable", "chmod", Severity.MEDIUM, say("load"), tree=tree,
                                    detail={"object": bless(f"/f{counts[at]}"), "number": counts[at]})
                 )  # fmt: skip
-            sink.flush(0.02)
+            while not stop.is_set() and not sink.flush(0.2):
+                pass  # the next follow when these are durable, whatever was killed meanwhile
         flushed[at] = sink.flush(120) and not sink.lost
         sink.close()
 
