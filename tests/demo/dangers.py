@@ -20,8 +20,8 @@ from typing import NamedTuple
 
 Stage = dict[str, str | int]
 """What the demo laid out: `home`, `victim` (a process outside), `secret` (where in its memory), `port`,
-`abstract`, `datagram` (sockets of daemons outside), `descriptor` (left open on the key), `control` (whose acts
-to try, "" for all). The working directory is the project, a git clone."""
+`abstract`, `datagram` (sockets of daemons outside), `segment` (the key of System V memory outside), `descriptor` (left
+open on the key), `control` (whose acts to try, "" for all). The working directory is the project, a git clone."""
 
 
 class Act(NamedTuple):
@@ -242,8 +242,8 @@ def mount(_: Stage) -> None:
     call("mount", b"none", b"/tmp", b"tmpfs", 0, None)
 
 
-def shared_memory(_: Stage) -> None:
-    call("shmctl", call("shmget", 0, 4096, 0o600 | 0o1000), 0, None)
+def shared_memory(stage: Stage) -> None:
+    call("shmget", int(stage["segment"]), 0, 0)
 
 
 def no_random_layout(_: Stage) -> None:
@@ -327,7 +327,7 @@ ACTS = (
     Act("mount over /tmp in one", "kernel-surface", mount),
     Act("set up io_uring", "kernel-surface", lambda _: call("io_uring_setup", 4, bytes(120))),
     Act("add a key to the key ring", "kernel-surface", lambda _: call("add_key", b"user", b"demo", b"x", 1, -3)),
-    Act("make System V shared memory", "kernel-surface", shared_memory),
+    Act("open another program's System V memory", "kernel-surface", shared_memory),
     Act("switch address randomisation off", "kernel-surface", no_random_layout),
     Act("handle page faults (userfaultfd)", "kernel-surface", lambda _: call("userfaultfd", 1)),
     Act("watch the CPU (perf_event_open)", "kernel-surface", perf),

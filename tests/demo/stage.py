@@ -1,6 +1,7 @@
 """What the session starts from: a home with things worth stealing, and processes outside the sandbox."""
 
 import contextlib
+import ctypes
 import hashlib
 import os
 import shutil
@@ -117,8 +118,13 @@ def outside(home: Path) -> Iterator[dict[str, str | int]]:
         abstract.bind(f"\0{name}")
         abstract.listen(8)
         datagram.bind(f"{place}/daemon")
+        libc = ctypes.CDLL(None)
+        key = int.from_bytes(os.urandom(3), "big") | 1 << 24
+        segment = libc.shmget(key, ctypes.c_size_t(4096), 0o3600)  # IPC_CREAT | IPC_EXCL
+        stack.callback(libc.shmctl, segment, 0, None)  # IPC_RMID
         yield {
             "home": str(home),
+            "segment": key,
             "victim": victim.pid,
             "secret": int(victim.stdout.readline()),
             "port": service.getsockname()[1],
