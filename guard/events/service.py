@@ -477,4 +477,5 @@ def notify(state: bytes) -> None:
     if not address:
         return
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as notifier, suppress(OSError):
-        notifier.sendto(state, "\0" + address[1:] if address.startswith("@") else address)
+        # Never waiting: a manager that does not read must not stop the service.
+        notifier.sendto(state, socket.MSG_DONTWAIT, "\0" + address[1:] if address.startswith("@") else address)

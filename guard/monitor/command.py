@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 from guard.errors import EXIT_CANNOT, EXIT_FOUND, GuardError, MonitorError, UsageError
-from guard.events.settings import load as load_events
 from guard.monitor import answers, catalogue, service, settings
 from guard.monitor.choose import open_source
 from guard.monitor.source import BACKENDS, Settings, Source
@@ -129,9 +128,7 @@ def _serve(told: argparse.Namespace, named: str, config: str) -> None:
     check_private(config)
     check_private(state)
     os.makedirs(state, mode=0o755, exist_ok=True)
-    stored = load_events(config)
-    spool = stored.spool or os.path.join(state, "spool")
-    options = service.Options(config, state, spool, stored.privacy, told.backend, told.enforce, rows, networks, named)
+    options = service.Options(config, state, told.backend, told.enforce, rows, networks, named)
     service.Service(options, _open, _log).run()
 
 

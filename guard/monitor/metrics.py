@@ -22,7 +22,7 @@ class Numbers:
         findings: rule → how many.
         stats: of the source.
         lost: stage → how many, beyond the source's.
-        waiting: events that are not handed on.
+        waiting: events that are not handed on; `served`: the events service takes them.
         cost: share of one processor.
     """
 
@@ -33,6 +33,7 @@ class Numbers:
     stats: Stats
     lost: Mapping[str, int]
     waiting: int
+    served: bool
     cost: float
 
 
@@ -51,6 +52,7 @@ def render(now: Numbers) -> str:
         ("unlabelled_execs_total", "counter", "Programs started in no tree.", _one(stats.unlabelled_execs)),
         ("unlabelled_scheduler_total", "counter", "Of them, scheduler commands.", _one(stats.unlabelled_scheduler)),
         ("events_waiting", "gauge", "Events that are not handed on.", _one(now.waiting)),
+        ("served", "gauge", "Whether the events service takes them.", _one(float(now.served))),
         ("cost_ratio", "gauge", "Share of one processor in the last ten seconds.", _one(now.cost)),
         ("program_seconds_total", "counter", "Time in the kernel's programs.", _each("program", seconds)),
         ("program_runs_total", "counter", "Runs of the kernel's programs.", _each("program", stats.run_count)),

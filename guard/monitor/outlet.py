@@ -7,21 +7,17 @@ again: a service that starts later finds it free, and from then on everything go
 
 from __future__ import annotations
 
-import grp
 import os
-import pwd
 import socket
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Protocol
 
 from guard.errors import GuardError
-from guard.events.entry import Entry
 from guard.events.model import Event, Severity, say, word
-from guard.events.privacy import EXEMPT, Minimiser, Privacy, node_key
 from guard.events.producer import Producer
 from guard.events.sink import SocketSink, socket_path
-from guard.events.spool import Spool
 
 MOST = 50_000
 """Events that wait while neither takes them; then telemetry makes way for alerts."""
@@ -30,13 +26,22 @@ _LOOK = 1.0
 """Seconds between two looks for a service."""
 
 
+class Own(Protocol):
+    """Writes the spool itself: `guard.monitor.own_spool`, which is loaded where no service runs and nowhere else."""
+
+    def write(self, events: Sequence[Event]) -> None:
+        """Store events durably; raises GuardError or OSError where that cannot be."""
+
+    def close(self) -> None:
+        """Let go of the spool."""
+
+
 class Outlet:
     """Hands events on, durable once `pump` says so; keeps what cannot be handed on now.
 
     Args:
         producer: makes the event that tells of a loss.
-        spool: the spool's directory.
-        privacy: what of a person is left out where no service does it.
+        own: opens the spool, for one batch after the other.
         state: the state directory, "" for the usual places.
         clock: seconds, monotonic.
     """
@@ -44,15 +49,12 @@ class Outlet:
     def __init__(
         self,
         producer: Producer,
-        spool: str,
-        privacy: Privacy,
+        own: Callable[[], Own],
         state: str = "",
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._producer = producer
-        self._spool = spool
-        self._privacy = privacy
-        self._minimiser: Minimiser | None = None
+        self._own = own
         self._path = socket_path(state)
         self._clock = clock
         self._sink: SocketSink | None = None
@@ -109,14 +111,14 @@ class Outlet:
 
     def _write(self) -> bool:
         try:
-            spool = Spool(self._spool)
+            spool = self._own()
         except (GuardError, OSError) as error:
             self.fault = str(error)
             return False
         try:
             while self._waiting:
                 batch = [self._waiting[at] for at in range(min(_BATCH, len(self._waiting)))]
-                spool.append([entry for event in batch if (entry := self._kept(event)) is not None])
+                spool.write(batch)
                 for _ in batch:
                     self._waiting.popleft()
         except (GuardError, OSError) as error:
@@ -126,19 +128,6 @@ class Outlet:
             spool.close()
         self.fault = ""
         return True
-
-    def _kept(self, event: Event) -> Entry | None:
-        """Leave out of an event what the site does not keep of a person; None where that is all of it."""
-        if self._minimiser is None:
-            self._minimiser = Minimiser(node_key(self._spool))
-        uid = event.tree.uid
-        exempt = uid >= 0 and self._privacy.exempts(uid, _groups(uid) if self._privacy.exempt_groups else frozenset())
-        if exempt and event.severity < Severity.MEDIUM and event.control != "telemetry":
-            return None
-        whole = event.plain()
-        keep = EXEMPT if exempt else self._privacy.measure(event.control, event.severity)
-        self._minimiser.minimise(whole, keep, exempt)
-        return Entry(whole)
 
     def _answers(self) -> bool:
         if not os.path.exists(self._path):
@@ -173,11 +162,3 @@ class Outlet:
         """Take nothing more."""
         if self._sink is not None:
             self._sink.close()
-
-
-def _groups(uid: int) -> frozenset[str]:
-    try:
-        entry = pwd.getpwuid(uid)
-        return frozenset(grp.getgrgid(gid).gr_name for gid in os.getgrouplist(entry.pw_name, entry.pw_gid))
-    except (KeyError, OverflowError):
-        return frozenset()

@@ -17,7 +17,6 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from guard.errors import GuardError
-from guard.events.privacy import Privacy
 from guard.events.producer import Ids, Producer, boot_id
 from guard.monitor import answers, metrics, remembered, rules, settings
 from guard.monitor.answers import Answers
@@ -27,7 +26,7 @@ from guard.monitor.facts import AnyFact, Coverage, Loss
 from guard.monitor.findings import Scalar
 from guard.monitor.lineage import Tree
 from guard.monitor.node import Node
-from guard.monitor.outlet import Outlet
+from guard.monitor.outlet import Outlet, Own
 from guard.monitor.programs import program_table
 from guard.monitor.record import Recorder
 from guard.monitor.settings import MonitorSettings
@@ -58,7 +57,6 @@ class Options:
 
     Args:
         config: the configuration directory. state: the state directory.
-        spool: the spool's directory; `privacy`: what of a person is left out, of events.toml.
         backend: a name, or `auto`.
         enforce: whether the rules of `[enforce]` are.
         harnesses: rows that `--harness` adds; `external`: networks.
@@ -67,8 +65,6 @@ class Options:
 
     config: str
     state: str
-    spool: str
-    privacy: Privacy
     backend: str = "auto"
     enforce: bool = False
     harnesses: tuple[Harness, ...] = ()
@@ -104,7 +100,8 @@ class Notifier:
             return
         address = "\0" + self._address[1:] if self._address.startswith("@") else self._address
         with suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as notifier:
-            notifier.sendto("\n".join(lines).encode(), address)
+            # Never waiting: a manager that does not read must not stop the watch.
+            notifier.sendto("\n".join(lines).encode(), socket.MSG_DONTWAIT, address)
 
 
 class Service:
@@ -123,7 +120,7 @@ class Service:
         self._site = self._read_site()
         self._arguments = Arguments()
         self._producer = Producer("monitor", "kernel")
-        self._outlet = Outlet(self._producer, options.spool, options.privacy, options.named_state)
+        self._outlet = Outlet(self._producer, self._open_own, options.named_state)
         self._recorder = Recorder(self._producer, self._arguments, self._site.record_argv)
         self._node = Node(options.config, self._site.bind_allow)
         self._notifier = Notifier(os.environ)
@@ -141,6 +138,11 @@ class Service:
         self._cost = 0.0
         self._cost_before = (0.0, 0)
         self._counted = (0, 0)
+
+    def _open_own(self) -> Own:
+        from guard.monitor.own_spool import open_own
+
+        return open_own(self._options.config, self._options.state)
 
     # The site's settings ----------------------------------------------------------------------------
 
@@ -427,7 +429,7 @@ class Service:
             self._source.status.backend, self._full, len(self._watch.lineage.trees), self._watch.counts,
             self._source.stats(), {"outlet": self._outlet.lost, "argv": self._arguments.dropped, "record": self._untold,
                                     "look": self._node.patience.left},
-            self._outlet.backlog, self._cost,
+            self._outlet.backlog, self._outlet.served, self._cost,
         )  # fmt: skip
         return metrics.render(numbers)
 

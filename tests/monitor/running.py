@@ -15,6 +15,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 
 from guard.events.reader import Reader
+from guard.monitor.answers import ask
 from tests.conftest import GUARD
 
 WAIT = 40.0
@@ -69,6 +70,13 @@ class Monitor:
                 assert time.monotonic() < deadline, f"{word!r} was never told: {said!r}"
         self.said += said
         return said
+
+    def until_served(self) -> None:
+        """Wait until the events service takes what the monitor says."""
+        deadline = time.monotonic() + WAIT
+        while b"guard_monitor_served 1" not in ask(str(self.state / "monitor.sock"), b"GET /metrics HTTP/1.0\r\n\r\n"):
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
 
     def log(self) -> str:
         """What it has told people."""

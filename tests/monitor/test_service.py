@@ -296,6 +296,31 @@ def test_who_asks_nonsense_or_never_reads_holds_up_nobody(monitor: Monitor) -> N
             peer.close()
 
 
+def test_events_reach_the_service_that_starts_later_each_once() -> None:
+    with running() as made:
+        # What users of this very machine have left is another test's.
+        adopt = str(made.place / "nobody-{uid}")
+        (made.config / "events.toml").write_text(f'schema = 1\n[intake]\nadopt = ["{adopt}"]\n')
+        first = made.act("touch f; chmod 777 f")
+        made.rule("world-writable", first)
+        environment = {name: value for name, value in made.environment.items() if name != "NOTIFY_SOCKET"}
+        service = subprocess.Popen([GUARD, "serve", "events"], env=environment)
+        try:
+            made.until_served()
+            second = made.act("touch f; chmod 777 f")
+            made.rule("world-writable", second)
+            made.stop()
+            events = made.events()
+            assert len({event["id"] for event in events}) == len(events)
+            for root in (first, second):
+                assert [e["rule"] for e in events if e["tree"]["root_pid"] == root].count("world-writable") == 1
+            assert [e["rule"] for e in events if e["producer"] == "monitor"][-1] == "monitor-stop"
+            assert made.guard("events", "--verify").returncode == 0
+        finally:
+            service.terminate()
+            service.wait()
+
+
 # Secrets ---------------------------------------------------------------------------------------------------------
 
 
