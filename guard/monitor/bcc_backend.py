@@ -34,7 +34,7 @@ PLACES = ("/usr/lib/python3/dist-packages/bcc", "/usr/lib/python3/site-packages/
 _ALWAYS = {"sched_process_exec": "process_exec", "sched_process_fork": "process_fork",
            "sched_process_exit": "process_exit"}  # fmt: skip
 _INTERVAL = 0.1
-_QUIET = 2.0
+_QUIET = 10.0
 _NAME_ROOM = 32
 _HARNESS = 1
 

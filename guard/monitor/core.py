@@ -35,8 +35,9 @@ _BIND_ACTS = {"deny": 1, "rewrite": 2}
 _SO_NETNS_COOKIE = 71
 _MARKS = 32768
 _SCRIPTED = Program.PYTHON | Program.INTERPRETER
-_QUIET = 2.0
-"""Seconds without a tree before what costs others is detached: sessions follow each other."""
+_QUIET = 10.0
+"""Seconds without a tree before what costs others is detached: sessions follow each other, and each attach is a blind
+moment."""
 _INTERVAL = 0.2
 _MEASURE_EVERY = 5.0
 

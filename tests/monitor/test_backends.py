@@ -156,7 +156,8 @@ def test_argv_is_seen_to_sixteen_kibibytes_and_the_rest_is_counted(agent):
     assert fact.unseen == total - 16384
 
 
-def test_the_programs_that_cost_others_are_there_only_with_a_tree(agent):
+def test_the_programs_that_cost_others_are_there_only_with_a_tree(agent, monkeypatch):
+    monkeypatch.setattr("guard.monitor.core._QUIET", 0.3)
     with source("tracepoint") as opened:
         assert not opened._following
         with subprocess.Popen([agent, "-c", "read x"], stdin=subprocess.PIPE) as root:
