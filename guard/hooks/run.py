@@ -112,6 +112,8 @@ def after(asked: dict[str, Any]) -> None:
     real, home = os.path.realpath(os.path.expanduser(path)), os.path.realpath(os.path.expanduser("~"))
     if not real.startswith(home + "/") or not os.path.isfile(real) or os.stat(real).st_uid != os.geteuid():
         return
+    if not real.endswith((".jsonl", ".json", ".ndjson", ".log", ".txt", ".md")):
+        return  # no transcript: a credentials file is not to be scrubbed because an agent names it
     from guard.redact.files import overwrite
     from guard.redact.marking import Marks
     from guard.redact.scan import Scanner

@@ -43,7 +43,8 @@ if [[ $- == *i* && -z ${_guard_history-} ]] && ((BASH_VERSINFO[0] * 100 + BASH_V
     for ((at = first + 1; at <= last; at++)); do
       if ((at == last)); then entry=$(builtin fc -ln -0 -0 2>/dev/null; builtin printf x)
       else entry=$(builtin fc -ln "$at" "$at" 2>/dev/null; builtin printf x); fi
-      entry=${entry%x} entry=${entry%$'\n'} entry=${entry#$'\t'} entry=${entry:1}
+      entry=${entry%x} entry=${entry%$'\n'} entry=${entry#$'\t'}
+      [[ -o posix ]] || entry=${entry:1} # the mark of a changed entry, which POSIX does not know
       if [[ -n $entry ]] && _guard_history_clean "$entry"; then
         entry=$REPLY _guard_history_hit=1 changed=${changed:-$at}
       fi

@@ -141,9 +141,11 @@ def test_a_transcript_elsewhere_is_left_alone(home: Home, tmp_path: Path) -> Non
     path = home.account.write(other / "s.jsonl", json.dumps({"t": key}) + "\n")
     link = home.home / "link.jsonl"
     os.symlink(path, link)
-    for named in (path, link):
+    credentials = home.account.write(home.home / ".aws/credentials", f"aws_secret_access_key = {key}\n")
+    for named in (path, link, credentials):
         ask(home, "claude", "after", {"transcript_path": str(named), "hook_event_name": "SessionEnd"})
     assert key in path.read_text()
+    assert key in credentials.read_text()
 
 
 def test_unknown_agents_are_named(home: Home) -> None:
