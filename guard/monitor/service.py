@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 
+from guard.entry import off
 from guard.errors import GuardError
 from guard.events.producer import Ids, Producer, boot_id
 from guard.monitor import answers, metrics, remembered, rules, settings
@@ -118,6 +119,7 @@ class Service:
         self._open_source = open_source
         self._log = log
         self._site = self._read_site()
+        self._off = off.read(options.config)
         self._arguments = Arguments()
         self._producer = Producer("monitor", "kernel")
         self._outlet = Outlet(self._producer, self._open_own, options.named_state)
@@ -160,8 +162,22 @@ class Service:
         self._watch.configure(self._site)
         self._recorder.record_argv = self._site.record_argv
         self._node.configure(self._site.bind_allow)
-        self._source.configure(source_settings(self._site, self._options.enforce))
+        self._source.configure(source_settings(self._site, self._enforces()))
         self._log("monitor.toml was read again")
+
+    def _enforces(self) -> bool:
+        """Say whether anything is to be denied: asked for, and not switched off by root (docs/shells.md)."""
+        return self._options.enforce and self._off is None
+
+    def _look_at_switch(self) -> None:
+        found = off.read(self._options.config)
+        if (found is None) == (self._off is None):
+            return
+        self._off = found
+        self._source.configure(source_settings(self._site, self._enforces()))
+        state, severity = ("off", "high") if found else ("on", "medium")
+        detail: dict[str, Scalar] = {"state": state, "reason": found.reason if found else ""}
+        self._tell(say("switch", f"guard was switched {state} on this node", detail, severity))
 
     # Running ----------------------------------------------------------------------------------------
 
@@ -196,7 +212,7 @@ class Service:
         )  # fmt: skip
         try:
             self._source = self._open_source(
-                self._options.backend, source_settings(self._site, self._options.enforce), self._site.fail_closed
+                self._options.backend, source_settings(self._site, self._enforces()), self._site.fail_closed
             )
         except BaseException:
             self._answers.close()
@@ -247,7 +263,7 @@ class Service:
         self._log(f"ready: backend {status.backend}, {len(self._watch.lineage.trees)} trees")
 
     def _enforcing(self) -> Mapping[str, str]:
-        return source_settings(self._site, self._options.enforce).enforce
+        return source_settings(self._site, self._enforces()).enforce
 
     def _loop(self) -> None:
         poll = select.poll()
@@ -279,6 +295,7 @@ class Service:
                 fed = now
             if now - ticked >= _TICK:
                 ticked = now
+                self._look_at_switch()
                 self._judge_coverage(now)
                 if set(self._watch.lineage.trees) != self._remembered and now - remembered_at > 2 + 50 * self._saving:
                     remembered_at = now

@@ -362,6 +362,21 @@ def test_an_agents_bind_is_turned_to_loopback_and_anothers_is_not(node):
     assert (one.agents(), one.others()) == ("127.0.0.1", "0.0.0.0")
 
 
+def test_roots_switch_stops_what_is_denied_and_starts_it_again(node):
+    one = node('[enforce]\nbind = "deny"\n')
+    one.start("--enforce")
+    assert one.agents() == ""
+    switch = one.place / "etc/off"
+    switch.write_text('reason = "maintenance"\n')
+    end = time.monotonic() + 20
+    while one.agents() == "":
+        assert time.monotonic() < end, "still denied"
+    switch.unlink()
+    end = time.monotonic() + 20
+    while one.agents() != "":
+        assert time.monotonic() < end, "not denied again"
+
+
 def test_without_enforce_nothing_is_refused(node):
     one = node('[enforce]\nbind = "deny"\n')
     one.start()

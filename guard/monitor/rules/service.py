@@ -38,6 +38,7 @@ SAYINGS: Mapping[str, Saying] = {
     "settings": Saying(
         "telemetry", "medium", "The site's monitor.toml does not load; the last good one stays in force."
     ),
+    "switch": Saying("telemetry", "high", "Root switched guard off on this node, or on again; off, nothing is denied."),
     "executions": Saying("telemetry", "info", "Programs started by nobody's agent in an hour: the denominator."),
     "redactor-down": Saying("telemetry", "medium", "Arguments could not be redacted, and were dropped."),
 }
