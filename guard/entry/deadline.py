@@ -2,6 +2,9 @@
 
 A process that hangs in the kernel on a dead file system cannot be interrupted, and the one that becomes the shell must
 never be it. So a child does everything that a start touches, and only when it says so in time is it done for real.
+
+Waiting is what the deadline is about. Where the node is so busy that the child, or what it started, still computes at
+its end, it gets more time, up to `PATIENCE` times as much.
 """
 
 from __future__ import annotations
@@ -11,6 +14,12 @@ import select
 import signal
 import time
 from collections.abc import Callable
+from contextlib import suppress
+
+
+PATIENCE = 5
+_LOOK = 0.1
+"""Seconds between two looks at what a late child does."""
 
 
 class Late(Exception):  # noqa: N818 - an outcome, and one that the caller names
@@ -37,12 +46,16 @@ def attempt(work: Callable[[], object], seconds: float) -> None:
     if child == 0:
         _be_child(work, writer)
     os.close(writer)
-    end = time.monotonic() + seconds
+    began = time.monotonic()
+    end, last = began + seconds, began + PATIENCE * seconds
     said = b""
     try:
         while True:
             left = end - time.monotonic()
             if left <= 0 or not select.select([reader], [], [], left)[0]:
+                if time.monotonic() < last and _computes(child):
+                    end = time.monotonic() + _LOOK
+                    continue
                 raise Late(f"no answer within {seconds:g} s: a file system, the name service or a daemon hangs")
             part = os.read(reader, 4096)
             if not part:
@@ -55,8 +68,26 @@ def attempt(work: Callable[[], object], seconds: float) -> None:
         raise Late(said.decode("utf-8", "replace") or "the trial died")
 
 
+def _computes(group: int) -> bool:
+    """Say whether a process of a group is running or wants to; one that waits sleeps."""
+    for _ in range(3):
+        for entry in os.listdir("/proc"):
+            if not entry.isdigit():
+                continue
+            try:
+                with open(f"/proc/{entry}/stat", "rb") as file:
+                    state, _parent, found = file.read().rpartition(b") ")[2].split()[:3]
+            except (OSError, ValueError):
+                continue  # it ended meanwhile
+            if state == b"R" and int(found) == group:
+                return True
+        time.sleep(0.01)
+    return False
+
+
 def _be_child(work: Callable[[], object], writer: int) -> None:
     try:
+        os.setpgid(0, 0)
         null = os.open(os.devnull, os.O_RDWR)
         for number in range(3):
             os.dup2(null, number)
@@ -73,6 +104,8 @@ def _be_child(work: Callable[[], object], writer: int) -> None:
 def _end(child: int) -> None:
     """Take the child away without waiting for one that hangs; init collects that one when we have become the shell."""
     try:
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(child, signal.SIGKILL)  # and what it started
         os.kill(child, signal.SIGKILL)
         for _ in range(20):
             if os.waitpid(child, os.WNOHANG)[0]:

@@ -201,6 +201,25 @@ def test_process_limit(place: Place) -> None:
     assert "no process can be started" in done.stderr
 
 
+def test_a_busy_node_is_not_a_hanging_one() -> None:
+    """What computes gets more time than what waits, and what it started is not left behind."""
+    from guard.entry.deadline import Late, attempt
+
+    def compute() -> None:
+        end = time.process_time() + 1.1
+        while time.process_time() < end:
+            pass
+
+    attempt(compute, 1)
+    attempt(lambda: subprocess.run(["/usr/bin/python3", "-c", "import time\nwhile time.process_time() < 1.1: pass"], check=True), 1)
+    began = time.monotonic()
+    with pytest.raises(Late, match="no answer within 0.2 s"):
+        attempt(lambda: subprocess.run(["sleep", "77"], check=True), 0.2)
+    assert time.monotonic() - began < SLACK
+    left = subprocess.run(["pgrep", "-fx", "sleep 77"], capture_output=True, check=False)
+    assert left.stdout == b""
+
+
 def test_over_quota(place: Place) -> None:
     """No file can grow: RLIMIT_FSIZE is what an ordinary user's quota looks like to a program."""
     place.settings('on_fault = "refuse"\n')
