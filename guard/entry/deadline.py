@@ -16,7 +16,6 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 
-
 PATIENCE = 5
 _LOOK = 0.1
 """Seconds between two looks at what a late child does."""
@@ -26,12 +25,13 @@ class Late(Exception):  # noqa: N818 - an outcome, and one that the caller names
     """The trial did not end in time, could not begin, or failed; the text says which."""
 
 
-def attempt(work: Callable[[], object], seconds: float) -> None:
+def attempt(work: Callable[[], object], seconds: float, patience: float = PATIENCE) -> None:
     """Do something in a child, and return when it has succeeded.
 
     Args:
         work: must leave no trace but caches.
-        seconds: how long it may take.
+        seconds: how long it may wait.
+        patience: how many times as long it may compute.
 
     Raises:
         Late: in a few words, why not.
@@ -47,7 +47,7 @@ def attempt(work: Callable[[], object], seconds: float) -> None:
         _be_child(work, writer)
     os.close(writer)
     began = time.monotonic()
-    end, last = began + seconds, began + PATIENCE * seconds
+    end, last = began + seconds, began + patience * seconds
     said = b""
     try:
         while True:

@@ -206,14 +206,14 @@ def test_a_busy_node_is_not_a_hanging_one() -> None:
     from guard.entry.deadline import Late, attempt
 
     def compute() -> None:
-        end = time.process_time() + 1.1
+        end = time.process_time() + 0.4
         while time.process_time() < end:
             pass
 
-    attempt(compute, 1)
-    attempt(lambda: subprocess.run(["/usr/bin/python3", "-c", "import time\nwhile time.process_time() < 1.1: pass"], check=True), 1)
+    attempt(compute, 0.2, 100)
+    attempt(lambda: subprocess.run(["/usr/bin/python3", "-c", "import time\nwhile time.process_time() < 0.4: pass"], check=True), 0.2, 100)
     began = time.monotonic()
-    with pytest.raises(Late, match="no answer within 0.2 s"):
+    with pytest.raises(Late, match=r"no answer within 0\.2 s"):
         attempt(lambda: subprocess.run(["sleep", "77"], check=True), 0.2)
     assert time.monotonic() - began < SLACK
     left = subprocess.run(["pgrep", "-fx", "sleep 77"], capture_output=True, check=False)
