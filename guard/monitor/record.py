@@ -44,7 +44,7 @@ class Recorder:
         """Return the event of what is told."""
         finding = told.finding
         detail = {name: self._scalar(value) for name, value in finding.detail.items()}
-        if finding.object and detail.keys().isdisjoint(_NAMES_OBJECT):
+        if finding.fact is not None and finding.object and detail.keys().isdisjoint(_NAMES_OBJECT):
             detail["object"] = self._arguments.text(finding.object)
         if told.exposure is not None:
             detail.update(self._exposure(told.exposure))

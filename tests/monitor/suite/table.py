@@ -2,10 +2,10 @@
 
 from collections.abc import Sequence
 
-from . import flow, modes, raw, sockets
+from . import flow, meaning, modes, raw, sockets
 from .case import Case
 
-CASES = (*modes.CASES, *sockets.CASES, *flow.CASES, *raw.CASES)
+CASES = (*modes.CASES, *sockets.CASES, *flow.CASES, *raw.CASES, *meaning.CASES)
 
 BCC_MISSES = {
     "acl-other", "acl-directory", "acl-raw", "acl-raw-descriptor", "acl-default", "acl-inherited-file",
