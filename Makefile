@@ -15,9 +15,12 @@ lint: setup
 both = tests/system/test_events.py tests/system/test_ipc.py tests/system/test_processes.py \
 	tests/system/test_supervised_life.py tests/system/test_private_tmp.py
 
+# Files side by side: most tests wait for processes and not for the processor.
+side = -n 3 --dist loadgroup
+
 test: setup lint
-	@.venv/bin/python -m pytest -q
-	@GUARD_TEST_LAUNCHER=exec .venv/bin/python -m pytest -q $(both)
+	@.venv/bin/python -m pytest -q $(side)
+	@GUARD_TEST_LAUNCHER=exec .venv/bin/python -m pytest -q $(side) $(both)
 
 test-long: setup lint
 	@GUARD_TEST_LONG=1 .venv/bin/python -m pytest -q

@@ -247,7 +247,12 @@ def project(account: Account) -> Iterator[Path]:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Skip what needs root where we are not, and say so."""
+    """Keep a file's tests in one process, and skip what needs root where we are not, and say so."""
+    for item in items:
+        # What attaches to the kernel, or stands on one daemon a host, runs one after the other.
+        parts = item.path.relative_to(ROOT).parts
+        group = "monitor" if parts[1] in ("monitor", "vm") else str(item.path)
+        item.add_marker(pytest.mark.xdist_group(group))
     if not ROOT_HERE:
         for item in items:
             if item.get_closest_marker("root"):
