@@ -250,6 +250,9 @@ class CoreSource:
         """Take facts, alerts first; see `Source`."""
         if not self._ready:
             self._epoll.poll(timeout)
+        # What is younger than this stays for the next round. The rings are read one after the other: without it an
+        # alert could come after the exit, or before the exec, of its own process.
+        horizon = boot_time()
         for ring in self._rings:
             if len(self._ready) < limit:
                 ring.take(limit - len(self._ready))
@@ -260,9 +263,10 @@ class CoreSource:
             self._count_losses()
             self._watch_pins()
             self._measure(now)
-        out = list(self._ready)
-        self._ready.clear()
-        return iter(out)
+        ripe = [fact for fact in self._ready if fact.time <= horizon] or list(self._ready)
+        later = [fact for fact in self._ready if fact.time > horizon] if len(ripe) < len(self._ready) else []
+        self._ready = deque(later)
+        return iter(ripe)
 
     def _take(self, record: bytes) -> None:
         try:
