@@ -209,7 +209,7 @@ class Watch:
         if isinstance(fact, Exec):
             row = handing.find(context.image.names, context.image.words)
             if row is not None and row.outside:
-                context = replace(context, outside_server=self._server_outside(context.image, who))
+                context = replace(context, outside_server=self._server_outside(context.image, fact))
         return context
 
     def _bind_context(self, fact: Bind | Listen, context: Context) -> Context:
@@ -230,11 +230,18 @@ class Watch:
         exe = self._look.link(who.pid, "exe")
         return Image(exe, basename(exe), tuple(map(text_of, self._look.arguments(who.pid))), uid=who.uid)
 
-    def _server_outside(self, image: Image, who: Process) -> bool:
-        """Whether the server that a multiplexer's client talks to runs outside of every tree."""
+    def _server_outside(self, image: Image, fact: Exec) -> bool:
+        """Whether the server that a multiplexer's client talks to ran before, outside of every tree.
+
+        One that is younger than the client is the client's own, whose birth may not have been read yet.
+        """
+        who = fact.who
         name = next((name for name in image.names if name in handing.SERVERS), "")
-        servers = self._look.servers(handing.SERVERS.get(name, ()), who.uid)
-        outside = [pid for pid in servers if not self.lineage.holds(pid)]
+        outside = []
+        for pid in self._look.servers(handing.SERVERS.get(name, ()), who.uid):
+            found = None if self.lineage.holds(pid) else self._look.status(pid)
+            if found is not None and found.start < fact.time and not same_start(found.start, fact.time):
+                outside.append(pid)
         if name != "tmux":
             return bool(outside)
         socket = handing.tmux_socket(image.words, who.uid, self._look.variable(who.pid, b"TMUX_TMPDIR"))

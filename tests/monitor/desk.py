@@ -96,7 +96,7 @@ class Desk:
         self.node = FakeNode()
         self.labelled: dict[int, tuple[int, bool]] = {}
         self.now = 1000.0
-        self._times = itertools.count(1_000)
+        self._times = itertools.count(10_000_000_000)
         numbers = itertools.count(1)
         self.watch = Watch(
             settings or MonitorSettings(), self, self.node, arguments(), lambda: f"session-{next(numbers)}",

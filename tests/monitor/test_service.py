@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import secrets
+import shutil
 import signal
 import socket
 import string
@@ -402,6 +403,20 @@ def test_a_session_of_guard_run_labels_itself_and_is_not_called_unwrapped(monito
     assert "unwrapped-agent" not in [e["rule"] for e in monitor.events(root)]
     assert end["tree"]["harness"] == "test"
     assert end["tree"]["session"]
+
+
+def test_work_given_to_a_tmux_server_outside_of_the_tree_is_told(monitor: Monitor) -> None:
+    if shutil.which("tmux") is None:
+        pytest.skip("no tmux here")
+    socket_at = monitor.place / "tmux"
+    tmux = ["tmux", "-S", str(socket_at), "-f", "/dev/null"]
+    subprocess.run([*tmux, "new", "-d", "sleep 600"], check=True, env=monitor.environment, cwd=monitor.place)
+    try:
+        root = monitor.act(f"tmux -S {socket_at} neww -d true")
+        event = monitor.rule("hand-off", root)
+        assert (event["severity"], event["detail"]["to"]) == ("medium", "tmux")
+    finally:
+        subprocess.run([*tmux, "kill-server"], check=False)
 
 
 def test_an_agent_without_guard_is_told_at_the_severity_the_site_chooses() -> None:

@@ -238,6 +238,9 @@ def test_tmux_is_a_hand_off_only_to_a_server_outside_of_the_tree(desk: Desk) -> 
     desk.node.table[900] = FakeProc(comm="tmux: server", uid=1000, socket="/tmp/tmux-1000/default")
     assert desk.take(desk.exec(101, "tmux -L other new -d sleep 60", ppid=100)) == []
     assert names(desk.take(desk.exec(101, "tmux new -d sleep 60", ppid=100))) == ["hand-off"]
+    desk.node.table[900].start = desk.time() + 1
+    assert desk.take(desk.exec(101, "tmux new -d sleep 60", ppid=100)) == [], "the client's own, not read of yet"
+    desk.node.table[900].start = 1
     desk.take(desk.fork(100, 900))
     assert desk.take(desk.exec(101, "tmux new -d sleep 60", ppid=100)) == []
 
