@@ -16,7 +16,7 @@ if (! $?_guard_history_file) then
     set _guard_history_loop = 0
     set _guard_history_theirs = "`alias precmd`"
     if ("$_guard_history_theirs" == '') set _guard_history_theirs = ':'
-    alias precmd "unalias postcmd; source @HOOK@ prompt; $_guard_history_theirs:q; alias postcmd _guard_history_before"
+    alias precmd "unalias postcmd; "'if (! $_guard_history_ran || $_guard_history_loop || $?savehist) source @HOOK@ prompt; set _guard_history_ran = 0'"; $_guard_history_theirs:q; alias postcmd _guard_history_before"
     set _guard_history_theirs = "`alias postcmd`"
     if ("$_guard_history_theirs" == '') set _guard_history_theirs = ':'
     # Only `&&` and `||`: behind a `;` everything would run. A line that begins a loop ends in `set _guard_history_loop`.
@@ -42,5 +42,4 @@ else if ($#argv) then
         history -L $_guard_history_new
         \rm -f $_guard_history_new
     endif
-    set _guard_history_ran = 0
 endif
