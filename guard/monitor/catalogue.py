@@ -141,6 +141,8 @@ class Catalogue:
             exe: the file that runs, as far as known; "" where it is not.
             argv: the arguments.
         """
+        if "/guard/shims/" in file and is_shell(os.path.basename(exe)):
+            return None  # a shim of guard's: the agent that it starts is looked at itself, and under guard by then
         command = take_apart(file, exe, argv)
         if command is None:
             return None
