@@ -35,6 +35,10 @@ _BACKEND: Final = re.compile(rb'"backend": "([a-z0-9_-]{1,32})"')
 _UNTIL: Final = re.compile(rb'"until": ([0-9.]{1,20})')
 
 
+TRIALS: Final = "trials"
+"""Below the state directory: the state of `guard doctor`'s own sessions."""
+
+
 class NodeBeat:
     """Makes heartbeats with what is known of the node.
 
@@ -58,7 +62,10 @@ class NodeBeat:
     ) -> None:
         self._state = state
         self._feeds = status.folder(spool)
-        self._look = look or (sys.executable, *_HOW, "--config", config, "--state", state, "doctor", "--json")
+        # The trials are sessions, some of them refused: their events belong into no stream that is delivered.
+        trials = os.path.join(state, TRIALS)
+        self._trials = "" if look else trials
+        self._look = look or (sys.executable, *_HOW, "--config", config, "--state", trials, "doctor", "--json")
         self._clock = clock
         self._confined = "INVOCATION_ID" in os.environ if confined is None else confined  # systemd.exec(5)
         self._controls: dict[str, Detail] = {}
@@ -137,6 +144,8 @@ class NodeBeat:
         # A file, not a pipe: nobody reads while it runs.
         output = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the process
         try:
+            if self._trials:
+                os.makedirs(self._trials, mode=0o700, exist_ok=True)
             process = subprocess.Popen(  # noqa: S603 - our own interpreter and code
                 self._look, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.DEVNULL
             )
