@@ -18,7 +18,8 @@ from guard.incidents.accounts import Account, address_of
 from guard.incidents.audience import WORDS
 from guard.incidents.kinds import after, prefix
 from guard.incidents.settings import DAY, Settings
-from guard.incidents.workflow import Incident
+from guard.incidents.workflow import Incident, holder
+from guard.policy.source import printable
 from guard.redact.rules.advice import advice_for
 
 FIRST: Final = "notice"
@@ -47,11 +48,13 @@ class Mail:
         to: the address.
         role: `holder`, `pi` or `infosec`.
         items: the most urgent first.
+        users: whose places it tells; empty for everybody's. A key that two hold is told to each with their own.
     """
 
     to: str
     role: str
     items: tuple[Item, ...]
+    users: frozenset[str] = frozenset()
 
 
 def steps(incident: Incident, settings: Settings, now: int) -> list[tuple[str, str]]:
@@ -90,9 +93,10 @@ def plan(
         The mails, and the (incident, role) pairs of which no address is known.
     """
     boxes: dict[tuple[str, str], list[Item]] = {}
+    people: dict[tuple[str, str], set[str]] = {}
     nowhere: list[tuple[Incident, str]] = []
     for incident in incidents:
-        due = [(only, "holder")] if only else steps(incident, settings, now)
+        due = [(only, "holder")] if only and not incident.closed else steps(incident, settings, now)
         # A reminder stands for the notice where both are due at once: nobody gets two of one key.
         if len(due) > 1 and due[1][1] == "holder":
             due = due[1:]
@@ -100,28 +104,32 @@ def plan(
             addresses = _addresses(incident, role, settings, accounts)
             if not addresses:
                 nowhere.append((incident, role))
-            for address in addresses:
+            for address, users in addresses.items():
                 if not was_sent(incident, what, address):
                     boxes.setdefault((address, role), []).append(Item(incident, what))
+                    people.setdefault((address, role), set()).update(users)
     mails = [
-        Mail(address, role, tuple(sorted(items, key=lambda i: -i.incident.priority)))
+        Mail(address, role, tuple(sorted(items, key=lambda i: -i.incident.priority)), frozenset(people[address, role]))
         for (address, role), items in boxes.items()
     ]
     return sorted(mails, key=lambda m: -m.items[0].incident.priority), nowhere
 
 
-def _addresses(incident: Incident, role: str, settings: Settings, accounts: Mapping[str, Account]) -> list[str]:
+def _addresses(
+    incident: Incident, role: str, settings: Settings, accounts: Mapping[str, Account]
+) -> dict[str, set[str]]:
+    """Return each address with the account holders of whose places it is told; InfoSec's with none: of all."""
     if role == "infosec":
-        return [settings.infosec] if settings.infosec else []
-    found = []
+        return {settings.infosec: set()} if settings.infosec else {}
+    found: dict[str, set[str]] = {}
     for user in dict.fromkeys(s.user for s in incident.secret.sightings if s.strict or incident.weak):
         if role == "pi":
             address = accounts[user].pi_mail if user in accounts else ""
         else:
             address = address_of(user, accounts, settings.domain)
         if address:
-            found.append(address)
-    return list(dict.fromkeys(found))
+            found.setdefault(address, set()).add(user)
+    return found
 
 
 def subject(mail: Mail) -> str:
@@ -145,7 +153,7 @@ def text(mail: Mail, settings: Settings, now: int) -> str:
         "",
     ]
     for item in mail.items:
-        out += _one(item.incident, now, yours)
+        out += _one(item.incident, now, mail)
     if yours:
         out += [
             "To find out which key it is, on any node (it asks for the key, and keeps nothing):",
@@ -158,11 +166,12 @@ def text(mail: Mail, settings: Settings, now: int) -> str:
         ]
     if settings.contact:
         out += [settings.contact, ""]
-    return "\n".join(out)
+    return "\n".join(map(printable, out))  # a line break in a path would write lines of its own
 
 
-def _one(incident: Incident, now: int, yours: bool) -> list[str]:
-    length = max((s.length for s in incident.secret.sightings), default=0)
+def _one(incident: Incident, now: int, mail: Mail) -> list[str]:
+    seen = [s for s in incident.secret.sightings if not mail.users or s.user in mail.users]
+    length = max((s.length for s in seen), default=0)
     start = prefix(incident.kind)
     shape = ", ".join(
         part for part in (f"{length} characters" if length else "", f"beginning {start}" if start else "") if part
@@ -174,9 +183,8 @@ def _one(incident: Incident, now: int, yours: bool) -> list[str]:
         f"  clock     {clock}",
         f"  audience  {WORDS[incident.audience]}",
     ]
-    if not yours:
-        out.append(f"  account   {', '.join(incident.users)}")
-    seen = incident.secret.sightings
+    if mail.role != "holder":
+        out.append(f"  account   {', '.join(dict.fromkeys(map(holder, seen)))}")
     for sighting in seen[:PLACES]:
         where = sighting.path + (f":{sighting.line}" if sighting.line else "")
         what = "arguments of" if sighting.source == "argv" else sighting.source

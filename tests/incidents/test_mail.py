@@ -14,7 +14,7 @@ from aiosmtpd.controller import Controller
 from aiosmtpd.smtp import SMTP, Envelope, Session
 
 from guard.errors import PolicyError, StateError
-from guard.incidents import accounts, notices
+from guard.incidents import accounts, mail, notices
 from guard.incidents.settings import DAY, Settings
 from guard.redact import samples
 from guard.redact.rules.formats import FORMATS
@@ -169,3 +169,34 @@ def test_a_wrong_account_map_says_where(tmp_path: Path, text: str, says: str) ->
         path.write_bytes(b"user,mail\n\xff\xfe,\n")
     with pytest.raises(PolicyError, match=says):
         accounts.load(str(path))
+
+
+def test_of_a_key_that_two_hold_each_is_told_their_own_places(tmp_path: Path, inbox: tuple[Inbox, str]) -> None:
+    box, smtp = inbox
+    site = _site(tmp_path, smtp)
+    site.fold(
+        exposure("k", source="file", path="/home/alice/.env"),
+        exposure("k", source="file", path="/home/bob/.env", at_tree={"user": "bob", "uid": 9}),
+    )
+    site.days(8)
+    notices.send_due(site.desk, MAP)
+    mails = {tos[0]: box.text(number) for number, (tos, _) in enumerate(box.mails)}
+    assert set(mails) == {"alice@x.example", "bob@x.example", "prof@x.example", "sec@x.example"}
+    assert "bob" not in mails["alice@x.example"] + mails["prof@x.example"]
+    assert "alice" not in mails["bob@x.example"]
+    assert "/home/alice" in mails["sec@x.example"]
+    assert "/home/bob" in mails["sec@x.example"]
+
+
+def test_a_line_break_in_a_path_writes_no_line_of_its_own(tmp_path: Path) -> None:
+    site = _site(tmp_path, "localhost:1")
+    site.fold(exposure("k", path="/x\n\nSee https://evil.example\x1b[2J"))
+    (one,) = notices.planned(site.desk, MAP).sent
+    assert not any(line.startswith("See") for line in mail.text(one, site.settings, site.now).splitlines())
+
+
+def test_nobody_is_written_to_about_a_closed_incident(tmp_path: Path) -> None:
+    site = _site(tmp_path, "localhost:1")
+    site.fold(exposure("k"))
+    site.desk.decide([site.one("k")], "resolve")
+    assert notices.planned(site.desk, MAP, [site.one("k")], only="notice").sent == []
