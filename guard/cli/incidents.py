@@ -20,8 +20,9 @@ from guard.events.query import moment
 from guard.incidents import accounts, choose, notices, office
 from guard.incidents.audience import AUDIENCES
 from guard.incidents.desk import Desk
-from guard.incidents.exposure import SOURCES
+from guard.incidents.exposure import LATEST, SOURCES
 from guard.incidents.workflow import Incident, State
+from guard.policy.source import printable
 
 app = typer.Typer(no_args_is_help=True, help="Exposed keys, from the first sighting to the rotation.")
 
@@ -62,9 +63,13 @@ def when(given: str) -> int:
 def until_when(given: str) -> int:
     """Read when something ends as µs since 1970: a date (its end), a time, or from now (`90d`); 0 for ""."""
     if given and given[-1] in "dhmw" and given[:-1].isdigit():
-        return 2 * int(time.time() * 1e6) - when(given)
-    end = when(given)
-    return end + 86_400_000_000 - 1 if len(given) == 10 else end
+        end = 2 * int(time.time() * 1e6) - when(given)
+    else:
+        end = when(given)
+        end = end + 86_400_000_000 - 1 if len(given) == 10 else end
+    if end >= LATEST:
+        raise UsageError(f"--until {given} is centuries away", "leave it out for what has no end")
+    return end
 
 
 def _known(values: Sequence[str] | None, allowed: Sequence[str], name: str) -> tuple[str, ...]:
@@ -308,6 +313,9 @@ def notify(
         people = accounts.load(desk.settings.accounts)
         named = bool(ids) or wanted != choose.Filter()
         meant = _meant(desk, ids, wanted) if named else None
+        for one in meant or ():
+            if one.closed:
+                sys.stderr.write(f"guard: {one.id} is {one.state}: nobody is written to\n")
         outcome = notices.planned(desk, people, meant, only="notice" if named else "")
         if dry_run:
             _preview(desk, outcome)
@@ -317,8 +325,8 @@ def notify(
         chosen = [item.incident for one in outcome.sent for item in one.items]
         _approve(desk, list({one.id: one for one in chosen}.values()), "write mail about", yes=yes or not named)
         done = notices.send_due(desk, people, meant, only="notice" if named else "")
-        for one in done.sent:
-            sys.stdout.write(f"{one.to} {len(one.items)}\n")
+        for sent in done.sent:
+            sys.stdout.write(f"{sent.to} {len(sent.items)}\n")
         _complain(done)
 
 
@@ -402,7 +410,7 @@ def mine(context: typer.Context, as_json: _Json = False) -> None:
         sys.stdout.writelines(json.dumps(row) + "\n" for row in rows)
         return
     for row in rows:
-        sys.stdout.writelines(f"{line}\n" for line in own.text(row))
+        sys.stdout.writelines(f"{printable(line)}\n" for line in own.text(row))
     if not rows:
         sys.stdout.write("no exposed key of yours is known\n")
     if not complete:

@@ -2,17 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime
+from functools import wraps
+from typing import ParamSpec
 
 from guard.incidents.audience import WORDS
 from guard.incidents.kinds import after, prefix
 from guard.incidents.places import Place
 from guard.incidents.settings import DAY
 from guard.incidents.workflow import Incident, holder
+from guard.policy.source import printable
 from guard.redact.rules.advice import advice_for
 
 _SHOWN = 20  # sightings of one incident; the rest is counted
+
+
+_P = ParamSpec("_P")
+
+
+def _shown(make: Callable[_P, Iterable[str]]) -> Callable[_P, Iterator[str]]:
+    """Make lines safe for a terminal: names and paths are whatever somebody called them."""
+
+    @wraps(make)
+    def lines(*args: _P.args, **kwargs: _P.kwargs) -> Iterator[str]:
+        return map(printable, make(*args, **kwargs))
+
+    return lines
 
 
 def moment(value: int) -> str:
@@ -30,6 +46,7 @@ def clock(incident: Incident, now: int) -> str:
     return f"{left:.0f} d" if left >= 1 else f"{left * 24:.0f} h"
 
 
+@_shown
 def lines(incidents: Sequence[Incident], now: int) -> Iterable[str]:
     """Yield a table under 80 columns, the most urgent first."""
     yield f"{'id':13}{'state':15}{'left':9}{'kind':21}{'who':11}seen"
@@ -45,6 +62,7 @@ def _short(text: str, most: int) -> str:
     return text if len(text) <= most else text[: most - 1] + "…"
 
 
+@_shown
 def whole(incident: Incident, now: int, *, advice: bool = True) -> Iterable[str]:
     """Yield everything about one incident."""
     one = incident
@@ -130,6 +148,7 @@ def plain(incident: Incident) -> dict[str, object]:
     }  # fmt: skip
 
 
+@_shown
 def places(found: Sequence[Place]) -> Iterable[str]:
     """Yield the places of a secret, and the command that scrubs each."""
     words = {

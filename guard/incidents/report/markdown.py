@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from guard.incidents.report.layout import Page, Table
+from guard.policy.source import printable
 
 _SPECIAL = re.compile(r"([\\`*_{}\[\]<>()#+!|~&$])")
 
@@ -33,4 +34,4 @@ def _table(table: Table) -> list[str]:
 
 
 def _text(value: str) -> str:
-    return _SPECIAL.sub(r"\\\1", " ".join(value.split()))
+    return _SPECIAL.sub(r"\\\1", printable(" ".join(value.split())))
