@@ -150,7 +150,7 @@ def accept(line: bytes, peer: Peer, node: Node, sessions: Sessions, *, adopted: 
     tree = whole.get("tree")
     tree = tree if isinstance(tree, dict) else {}
     if peer.inside:
-        if whole["control"] != "exposure":
+        if whole["control"] != "exposure" or str(whole["rule"]).startswith("incident-"):
             raise EventError("from inside a session only exposures are taken", "what happens in it is told by others")
         session, harness, root = sessions.above(peer.pid, peer.uid)
         whole["policy"], whole["verdict"] = {"name": "", "digest": ""}, "observed"

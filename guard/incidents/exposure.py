@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -25,6 +26,13 @@ CLAIM: Final = "incident-claimed"
 MOST: Final = 1 << 48
 """A number of an event beyond this is none: sums of them stay within SQLite's 64 bits."""
 
+DAY: Final = 86_400_000_000
+"""A day in µs."""
+
+LATEST: Final = 1 << 53
+"""A time of an event beyond this (the year 2255), or before 1970, is none: a clock that is wrong, or a lie."""
+
+_KIND: Final = re.compile(r"[a-z0-9][a-z0-9._+-]{0,63}")
 _TRANSCRIPTS: Final = ("/.claude/", "/.codex/", "/.cursor/", "/.copilot/", "/.gemini/", "/.aider", "/opencode/")
 _HISTORIES: Final = ("history", "histfile", "_hist")
 _TRACES: Final = (".strace", ".trace", "strace.", ".ltrace")
@@ -100,10 +108,13 @@ def read(event: Mapping[str, Any]) -> Exposure | None:
     session = _text(tree.get("session"))
     observed = microseconds(event.get("time"))
     happened = microseconds(detail.get("happened")) or observed
+    happened = min(happened, observed) if observed else happened
     line, offset = _number(detail.get("line")), _number(detail.get("offset"))
     host, uid = _text(event.get("host")), _number(tree.get("uid", detail.get("uid")), -1)
-    spot = _text(detail.get("context")) or (session if source == "argv" else f"{line}")
-    kind = _text(detail.get("kind"))
+    # A session that uses a secret for weeks is a place a day, so that a use after a rotation has a time of its own.
+    spot = _text(detail.get("context")) or (f"{session} {happened // DAY}" if source == "argv" else f"{line}")
+    kind = _text(detail.get("kind")).lower()
+    kind = kind if _KIND.fullmatch(kind) else "secret"
     names = _names(detail)
     if not names:
         place = "\0".join((kind, host, str(uid), source, path, spot))
@@ -128,7 +139,7 @@ def read(event: Mapping[str, Any]) -> Exposure | None:
         line=line,
         offset=offset,
         audience=audience if audience in AUDIENCES else UNKNOWN,
-        happened=min(happened, observed) if observed else happened,
+        happened=happened,
         observed=observed,
         count=max(1, _number(detail.get("count"), 1)),
         claim=event.get("origin") == "user",
@@ -148,11 +159,11 @@ def source_of(path: str) -> str:
 
 
 def microseconds(value: object) -> int:
-    """Read a time, RFC 3339 or seconds since 1970, as whole microseconds; 0 for what is none."""
+    """Read a time, RFC 3339 or seconds since 1970, as whole microseconds; 0 for what is none, or none of ours."""
     if isinstance(value, bool):
         return 0
     if isinstance(value, int | float):
-        return round(value * 1_000_000) if 0 < value < 1e11 else 0
+        return round(value * 1_000_000) if 0 < value * 1_000_000 < LATEST else 0
     if not isinstance(value, str):
         return 0
     try:
@@ -161,7 +172,8 @@ def microseconds(value: object) -> int:
         return 0
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=UTC)
-    return round(moment.timestamp() * 1_000_000)
+    found = round(moment.timestamp() * 1_000_000)
+    return found if 0 < found < LATEST else 0
 
 
 def _names(detail: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:

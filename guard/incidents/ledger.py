@@ -53,6 +53,16 @@ ON CONFLICT DO UPDATE SET
 """  # noqa: S608 - column names of our own
 
 
+_READY: Final = """
+SELECT * FROM pending p WHERE EXISTS (
+  SELECT 1 FROM alias a
+  WHERE a.fingerprint >= p.digits AND a.fingerprint < p.digits || 'g' AND (p.holder = '' OR EXISTS (
+    SELECT 1 FROM alias b JOIN sighting s ON s.alias = b.id WHERE b.secret = a.secret AND s.user = p.holder)))
+"""
+SKEW: Final = 60_000_000
+"""µs by which a node's clock may be ahead of the site's."""
+
+
 class Received(NamedTuple):
     """An event as it came in: decoded, when the site accepted it (µs since 1970), whether it is of its own spool."""
 
@@ -192,35 +202,47 @@ class Ledger:
                 for received in batch:
                     event = received.event
                     id_ = event.get("id")
-                    if not isinstance(id_, str) or not id_ or not isinstance(event.get("time"), str):
+                    time_ = event.get("time")
+                    if not isinstance(id_, str) or not id_ or not isinstance(time_, str) or not microseconds(time_):
                         refused += 1
                         continue
-                    if not self._db.execute("INSERT OR IGNORE INTO folded VALUES (?)", (_key(id_),)).rowcount:
+                    key = _key(id_)
+                    # A decision that came round by another node first, where it counts for nothing, is still ours.
+                    if _decides(received) and self._is_new(key + b" own"):
+                        self._said(received)
+                    if not self._is_new(key):
                         known += 1
                         continue
                     taken += 1
                     exposure = read(event)
                     if exposure is not None:
                         self._expose(exposure, received.received, names)
-                    elif event.get("control") == "exposure":
+                    elif event.get("control") == "exposure" and event.get("rule") == CLAIM:
                         self._said(received)
                     tally.add(event)
                 tally.store(self._db)
                 self._settle()
         return Folded(taken, known, refused)
 
+    def _is_new(self, key: bytes) -> bool:
+        return self._db.execute("INSERT OR IGNORE INTO folded VALUES (?)", (key,)).rowcount == 1
+
     def _expose(self, seen: Exposure, received: int, names: dict[tuple[str, str], int]) -> None:
-        alias = names.get(seen.names[0]) if len(seen.names) == 1 else None
+        # That two fingerprints are one secret is no user's to say: joined to a dismissed one, a key would be hidden.
+        given = seen.names[:1] if seen.claim else seen.names
+        alias = names.get(given[0]) if len(given) == 1 else None
         if alias is None:
-            alias = self._alias(seen.names)
-            names[seen.names[0]] = alias
+            alias = self._alias(given)
+            names[given[0]] = alias
+        # Nothing happened after it was received: a node whose clock is ahead would reopen what is rotated.
+        happened, observed = (received if t > received + SKEW else t for t in (seen.happened, seen.observed))
         self._db.execute(
             _SIGHTING,
             (
                 alias, seen.host, seen.uid, seen.user, seen.source, seen.path, seen.spot, seen.session, seen.claim,
                 seen.baseline, seen.kind, seen.length, seen.strict, seen.honeytoken, seen.harness, seen.job,
-                seen.line, seen.offset, AUDIENCES.index(seen.audience), seen.happened, seen.happened, seen.observed,
-                seen.observed, received, received, seen.count,
+                seen.line, seen.offset, AUDIENCES.index(seen.audience), happened, happened, observed, observed,
+                received, received, seen.count,
             ),
         )  # fmt: skip
 
@@ -240,19 +262,21 @@ class Ledger:
             verb, at, until = "claim", moment, 0
             if not holder:
                 return
-        elif received.own and event.get("origin") == "service" and verb in VERBS:
+        else:
             holder, who = "", str(detail.get("who") or "")
             at, until = microseconds(detail.get("at")), microseconds(detail.get("until"))
-        else:
-            return
+        digits = str(detail.get("incident") or "").lower()
+        if not 4 <= len(digits) <= 64 or digits.strip("0123456789abcdef"):
+            return  # no incident will ever have it
         self._db.execute(
             "INSERT OR IGNORE INTO pending VALUES (?,?,?,?,?,?,?,?,?,?)",
-            (event["id"], str(detail.get("incident") or ""), holder, moment, verb, who,
+            (event["id"], digits, holder, moment, verb, who,
              str(detail.get("reason") or ""), str(detail.get("ticket") or ""), at, until),
         )  # fmt: skip
 
     def _settle(self) -> None:
-        for id_, digits, holder, *rest in self._db.execute("SELECT * FROM pending").fetchall():
+        # Users may claim what is not theirs, or is nothing, as often as they like: SQLite passes over those.
+        for id_, digits, holder, *rest in self._db.execute(_READY).fetchall():
             secrets = [s for s in self.find(digits) if not holder or any(seen.user == holder for seen in s.sightings)]
             if len(secrets) == 1:
                 self._write(secrets[0], Action(id_, *rest), told=1)
@@ -274,11 +298,20 @@ class Ledger:
                 row = (new, new)
             ids.append(int(row[0]))
             secrets.add(int(row[1]))
-        if len(secrets) > 1:
+        if len(secrets) > 1 and not self._differ(secrets):
             first = min(secrets)
             for other in secrets - {first}:
                 self._db.execute("UPDATE alias SET secret = ? WHERE secret = ?", (first, other))
         return ids[0]
+
+    def _differ(self, secrets: Iterable[int]) -> bool:
+        """Whether some secrets cannot be one: under one key a secret has one fingerprint."""
+        names = {
+            pair
+            for secret in secrets
+            for pair in self._db.execute("SELECT key_id, fingerprint FROM alias WHERE secret = ?", (secret,))
+        }
+        return len({key_id for key_id, _ in names}) < len(names)
 
     # --- decisions in
 
@@ -358,7 +391,7 @@ class Ledger:
                 count += 1
             for table in ("tally", "gauge", "loss"):
                 count += self._db.execute(f"DELETE FROM {table} WHERE day < ?", (day,)).rowcount  # noqa: S608
-            for table in ("change", "access"):
+            for table in ("change", "access", "pending"):
                 count += self._db.execute(f"DELETE FROM {table} WHERE time < ?", (before,)).rowcount  # noqa: S608
         return count
 
@@ -491,6 +524,20 @@ def _key(id_: str) -> bytes:
         return bytes.fromhex(id_.replace("-", ""))
     except ValueError:
         return id_.encode("utf-8", "surrogatepass")
+
+
+def _decides(received: Received) -> bool:
+    """Whether an event is a decision of this site's."""
+    event = received.event
+    rule = event.get("rule")
+    return (
+        received.own
+        and event.get("origin") == "service"
+        and event.get("control") == "exposure"
+        and isinstance(rule, str)
+        and rule.startswith(WORKFLOW)
+        and rule.removeprefix(WORKFLOW) in VERBS
+    )
 
 
 def _batches(events: Iterable[Received]) -> Iterator[list[Received]]:

@@ -8,14 +8,13 @@ from dataclasses import dataclass, field, fields
 from datetime import date, datetime, time
 from typing import Any, Final
 
+from guard.incidents.exposure import DAY as DAY
 from guard.incidents.exposure import microseconds
 from guard.policy.load import check_schema
 from guard.policy.source import Document, read_document
 from guard.policy.values import Reading
 
 FILE: Final = "incidents.toml"
-DAY: Final = 86_400_000_000
-"""A day in µs."""
 
 
 @dataclass(frozen=True, slots=True)

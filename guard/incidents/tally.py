@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from typing import Any, Final
 
 from guard.incidents.exposure import MOST, microseconds
@@ -46,7 +47,7 @@ class Tally:
         tree = event.get("tree")
         tree = tree if isinstance(tree, dict) else {}
         time, host, control, rule = (str(event.get(k) or "") for k in ("time", "host", "control", "rule"))
-        day = time[:10]
+        day = time[:10] if time.endswith("Z") and time[4:8:3] == "--" else _day(time)
         harness = str(tree.get("harness") or "")
         if rule == "session-start" and detail.get("audit") is True:
             rule = "session-observed"
@@ -109,3 +110,8 @@ class Tally:
             [(*key, status, moment) for key, (moment, status) in self._status.items()],
         )
         database.executemany("INSERT OR IGNORE INTO change VALUES (?,?,?,?,?,?)", self._changes)
+
+
+def _day(time: str) -> str:
+    """Return the day in UTC of a time that is not written as guard writes it."""
+    return datetime.fromtimestamp(microseconds(time) / 1e6, UTC).strftime("%Y-%m-%d")

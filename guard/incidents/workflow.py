@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final, NamedTuple
 
 from guard.incidents.audience import widest
-from guard.incidents.ledger import Secret, Sighting
+from guard.incidents.ledger import Action, Secret, Sighting
 from guard.incidents.settings import DAY, Settings
 from guard.incidents.urgency import priority
 
@@ -129,32 +129,17 @@ def assess(secret: Secret, settings: Settings, now: int) -> Incident:
     """
     strict = [s for s in secret.sightings if s.strict]
     counted = strict or list(secret.sightings)
-    state, since, rotated, reopened = State.OPEN, 0, 0, False
+    standing = _Standing(secret.sightings)
     assignee, promoted = "", 0
     for action in secret.actions:
-        verb = VERBS[action.verb]
         if action.verb == "assign":
             assignee = action.reason
         elif action.verb == "promote":
             promoted = promoted or action.time
-        elif verb.to is not None and state in verb.sources:
-            if action.verb in ("resolve", "claim"):
-                rotated = action.at or action.time
-            elif action.verb == "reopen":
-                rotated, reopened = 0, True
-            state, since = verb.to, action.time
-    last = next((a for a in reversed(secret.actions) if VERBS[a.verb].to == state), None)
-    if state in (State.ACCEPTED, State.FALSE_POSITIVE) and last is not None and 0 < last.until <= now:
-        state, since, reopened = State.OPEN, last.until, True
-    uses: list[Sighting] = []
-    remnants: list[Sighting] = []
-    if rotated and state in (State.ROTATED, State.CLAIMED):
-        uses = [s for s in secret.sightings if used_after(s, rotated)]
-        remnants = [s for s in secret.sightings if s.observed_last > rotated and not used_after(s, rotated)]
-        if uses:
-            reopened = reopened or state is State.ROTATED
-            state = State.OPEN
-            since = min(s.received_first if s.happened_first > rotated else s.received_last for s in uses)
+        else:
+            standing.decided(action)
+    standing.reach(now)
+    state, since, reopened = standing.state, standing.since, standing.reopened
     fresh = [s for s in counted if not (s.baseline or s.happened_first < settings.clock_starts)]
     backlog = not fresh and not promoted and not reopened
     received = min((s.received_first for s in (fresh or counted)), default=0)
@@ -164,7 +149,8 @@ def assess(secret: Secret, settings: Settings, now: int) -> Incident:
         start = promoted if promoted and not fresh else received
     due = start + int((settings.backlog_days if backlog else settings.due_days) * DAY)
     honeytoken = any(s.honeytoken for s in secret.sightings)
-    kind = min((s.kind for s in counted), default="secret")
+    # What a user says of a kind counts where nobody else has told one: it decides on priority and advice.
+    kind = min((s.kind for s in [s for s in counted if not s.claim] or counted), default="secret")
     audience = widest(*(s.audience for s in counted))
     weak = not strict and not honeytoken
     closed = state in CLOSED
@@ -182,9 +168,68 @@ def assess(secret: Secret, settings: Settings, now: int) -> Incident:
         due=0 if closed or weak else due,
         overdue=not closed and not weak and now >= due,
         assignee=assignee,
-        remnants=tuple(remnants),
+        remnants=standing.remnants(),
         priority=priority(kind, audience, (now - start) / DAY, honeytoken=honeytoken),
     )
+
+
+class _Standing:
+    """The state of a secret as time goes on: decisions move it, and so do the end of one and a use in between.
+
+    Each decision meets the state that whoever took it saw: one about an incident that a use or an expiry had opened
+    again is about an open one.
+    """
+
+    def __init__(self, sightings: tuple[Sighting, ...]) -> None:
+        self.state, self.since, self.reopened = State.OPEN, 0, False
+        self._sightings = sightings
+        self._until = self._rotated = 0
+
+    def decided(self, action: Action) -> None:
+        """Take a decision, where its state allows it."""
+        self.reach(action.time)
+        verb = VERBS[action.verb]
+        if verb.to is None or self.state not in verb.sources:
+            return
+        self._until = action.until if verb.to in (State.ACCEPTED, State.FALSE_POSITIVE) else 0
+        if action.verb in ("resolve", "claim"):
+            self._rotated = action.at or action.time
+        elif action.verb == "reopen":
+            self._rotated, self.reopened = 0, True
+        self.state, self.since = verb.to, action.time
+
+    def reach(self, moment: int) -> None:
+        """Let time pass until a moment (µs since 1970)."""
+        if self.state in (State.ACCEPTED, State.FALSE_POSITIVE):
+            if 0 < self._until <= moment:
+                self.state, self.since, self.reopened = State.OPEN, self._until, True
+        elif self._rotated and self.state in (State.ROTATED, State.CLAIMED):
+            seen = [used for s in self._sightings if (used := self._use(s)) and used <= moment]
+            if seen:
+                self.reopened = self.reopened or self.state is State.ROTATED
+                self.state, self.since = State.OPEN, min(seen)
+
+    def remnants(self) -> tuple[Sighting, ...]:
+        """Return the old places that were read again after the rotation."""
+        if not self._rotated or self.state in (State.ACCEPTED, State.FALSE_POSITIVE):
+            return ()
+        return tuple(s for s in self._sightings if s.observed_last > self._rotated and not self._use(s))
+
+    def _use(self, sighting: Sighting) -> int:
+        """Return when the site learned that a secret was used after the rotation; 0 where it was not."""
+        if not used_after(sighting, self._rotated):
+            return 0
+        return sighting.received_first if sighting.happened_first > self._rotated else sighting.received_last
+
+
+def as_of(secret: Secret, moment: int) -> Secret | None:
+    """Return what was known of a secret at an earlier moment (µs since 1970, left out); None where nothing was.
+
+    A place that was seen before and after keeps its last times: the ledger has sums, not a row for each event.
+    """
+    sightings = tuple(s for s in secret.sightings if s.received_first < moment)
+    actions = tuple(a for a in secret.actions if a.time < moment)
+    return replace(secret, sightings=sightings, actions=actions) if sightings else None
 
 
 def used_after(sighting: Sighting, rotated: int) -> bool:

@@ -216,3 +216,39 @@ def test_ids_that_begin_alike_are_not_guessed_at(site: Site) -> None:
         by_start[start] = name
     with pytest.raises(UsageError, match="beginning of 2 incidents"):
         choose.one(site.ledger, start)
+
+
+@pytest.mark.parametrize("moment", ["0001-01-01T00:00:00+23:59", "9999-12-31T23:59:59-23:59", "1969-12-31T00:00:00Z", 1e11, -5, 1e300])
+def test_a_time_that_is_none_breaks_no_list(site: Site, moment: object) -> None:
+    from guard.cli import incidents_text
+    from guard.incidents.report.layout import case
+
+    site.fold(exposure("k", happened=moment))
+    one = site.one("k")
+    assert one.secret.sightings[0].happened_first == T0
+    assert list(incidents_text.whole(one, T0))
+    assert case(one, T0)
+
+
+@pytest.mark.parametrize("moment", ["", "hello", "0001-01-01T00:00:00+23:59", "9999-12-31T23:59:59-23:59"])
+def test_an_event_of_no_time_is_refused(site: Site, moment: str) -> None:
+    assert site.ledger.fold([Received({**exposure("k"), "time": moment}, T0)]).refused == 1
+
+
+@pytest.mark.parametrize("moment", ["20260601T120000Z", "2026-W23-1T12:00:00Z", "2026-06-01T23:30:00-05:00"])
+def test_a_day_is_a_day_however_the_time_is_written(site: Site, moment: str) -> None:
+    site.fold(event("bind", "bind", time=moment))
+    day = site.ledger.database.execute("SELECT day FROM tally").fetchone()[0]
+    assert day in ("2026-06-01", "2026-06-02")
+
+
+def test_a_name_moves_no_cursor_of_who_reads(site: Site) -> None:
+    from guard.cli import incidents_text
+    from guard.incidents.report import layout, markdown
+
+    wild = "\x1b]0;x\x07\x1b[2J\u202e\n"
+    site.fold(exposure("k", kind=f"k{wild}", path=f"/x{wild}", at_tree={"user": f"u{wild}", "harness": wild}, at_host=wild))
+    one = site.one("k")
+    shown = "".join((*incidents_text.whole(one, T0), *incidents_text.lines([one], T0)))
+    shown += markdown.render(layout.case(one, T0)).replace("\n", "")
+    assert shown.isprintable()

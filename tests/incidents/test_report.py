@@ -165,3 +165,16 @@ def test_a_heartbeat_repeats_sums_and_is_no_loss(tmp_path: Path) -> None:
     site = Site(tmp_path)
     site.fold(event("telemetry", "heartbeat", detail={"lost": 9, "every_s": 300}))
     assert _figures(site).complete
+
+
+def test_a_report_of_a_past_period_tells_what_stood_at_its_end(tmp_path: Path) -> None:
+    site = Site(tmp_path)
+    site.fold(exposure("closed later"), exposure("used later"), exposure("closed then"))
+    site.desk.decide([site.one("used later"), site.one("closed then")], "resolve")
+    site.days(20)
+    end = site.now
+    site.days(1)
+    site.desk.decide([site.one("closed later")], "resolve")
+    site.fold(exposure("used later", site.now), exposure("new later", site.now))
+    keys = figures.gather(site.ledger, site.settings, {}, T0 - DAY, end).keys
+    assert (keys.new, keys.open, keys.overdue, keys.closed) == (3, 1, 1, 2)

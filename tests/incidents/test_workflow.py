@@ -269,3 +269,86 @@ def test_a_claim_of_somebody_else_is_none(site: Site) -> None:
     site.fold(exposure("k"), event("exposure", "incident-claimed", T0 + 5, tree={"user": "mallory", "uid": 66},
                                    detail={"incident": fingerprint("k")[:12]}))  # fmt: skip
     assert site.one("k").state is State.OPEN
+
+
+def test_what_an_expiry_opened_again_can_be_resolved(site: Site) -> None:
+    site.fold(exposure("k"))
+    site.desk.decide([site.one("k")], "accept", "a test key", until=T0 + DAY)
+    site.days(2)
+    assert site.one("k").state is State.OPEN
+    assert site.desk.decide([site.one("k")], "notify")[0].state is State.NOTIFIED
+    site.days(1)
+    assert site.desk.decide([site.one("k")], "resolve")[0].state is State.ROTATED
+    site.days(30)
+    assert site.one("k").state is State.ROTATED
+
+
+def test_what_a_use_opened_again_can_be_claimed_and_resolved(site: Site) -> None:
+    site.fold(exposure("k"))
+    site.desk.decide([site.one("k")], "resolve")
+    site.days(1)
+    site.fold(exposure("k", site.now))
+    site.days(1)
+    assert site.desk.decide([site.one("k")], "notify")[0].state is State.NOTIFIED
+    assert site.desk.decide([site.one("k")], "claim")[0].state is State.CLAIMED
+    site.days(1)
+    assert site.desk.decide([site.one("k")], "resolve")[0].state is State.ROTATED
+
+
+def test_a_session_that_goes_on_using_a_key_does_not_move_its_clock(site: Site) -> None:
+    tree = {"uid": 1001, "user": "alice", "session": "s"}
+    site.fold(exposure("k", at_tree=tree))
+    site.desk.decide([site.one("k")], "resolve")
+    due = set()
+    for _ in range(20):
+        site.days(0.5)
+        site.fold(exposure("k", site.now, at_tree=tree))
+        due.add(site.one("k").due)
+    assert site.one("k").overdue
+    assert len(due) <= 2  # within one day the last use is all that is kept
+
+
+def test_a_node_whose_clock_is_ahead_reopens_nothing(site: Site) -> None:
+    site.fold(exposure("k", T0 + 40 * DAY), at=T0)
+    site.days(1)
+    site.desk.decide([site.one("k")], "resolve")
+    assert site.one("k").state is State.ROTATED
+
+
+@pytest.mark.parametrize("kind", ["aaa", "basic-auth"])
+def test_a_users_word_for_the_kind_makes_nothing_less_urgent(site: Site, kind: str) -> None:
+    site.fold(exposure("k", kind="private-key"))
+    before = site.one("k").priority
+    site.fold(exposure("k", at_origin="user", kind=kind))
+    assert (site.one("k").kind, site.one("k").priority) == ("private-key", before)
+
+
+def test_a_user_cannot_join_a_key_to_one_that_was_dismissed(site: Site) -> None:
+    site.fold(exposure("fake"), exposure("real"))
+    site.desk.decide([site.one("fake")], "false-positive", "a sample")
+    former = [{"key_id": "site-0123456789ab", "fingerprint": fingerprint("fake")}]
+    site.fold(exposure("real", at_origin="user", former=former), exposure("real", former=former))
+    other = [{"key_id": "site-222222222222", "fingerprint": fingerprint("new")}, *former]
+    site.fold(exposure("real", at_origin="user", former=other), exposure("real", former=other))
+    assert site.one("real").state is State.OPEN
+    assert len(site.one("fake").secret.names) == 1
+
+
+def test_a_decision_that_came_round_by_the_sites_own_feed_still_counts(tmp_path: Path) -> None:
+    site, again = Site(tmp_path), Site(tmp_path, name="again.db")
+    seen = exposure("k")
+    site.fold(seen)
+    site.desk.decide([site.one("k")], "resolve")
+    told = [json.loads(e.to_json()) for e in site.sent]  # type: ignore[attr-defined]
+    again.ledger.fold([*received(seen), *(Received(e, T0) for e in told)])
+    assert again.one("k").state is State.OPEN
+    for _ in range(2):
+        again.ledger.fold(Received(e, T0, own=True) for e in told)
+    assert again.one("k").secret.actions == site.one("k").secret.actions
+    assert again.ledger.database.execute("SELECT sum(events) FROM tally").fetchone() == (2,)
+
+
+def test_claims_of_nothing_are_not_kept_and_of_anothers_are_passed_over(site: Site) -> None:
+    for digits in ("", "ab", "zzzz", "%", fingerprint("k") + "0"):
+        site.fold(event("exposure", "incident-claimed", detail={"incident": digits}))
+    assert site.ledger.database.execute("SELECT count(*) FROM pending").fetchone() == (0,)

@@ -13,7 +13,7 @@ from guard.incidents.accounts import Account
 from guard.incidents.choose import in_order
 from guard.incidents.ledger import Ledger, Sighting
 from guard.incidents.settings import DAY, Settings
-from guard.incidents.workflow import Incident, State, assess
+from guard.incidents.workflow import Incident, State, as_of, assess
 
 ACTS: Final = {
     "world-writable": "world-writable modes",
@@ -167,9 +167,8 @@ def gather(ledger: Ledger, settings: Settings, accounts: Mapping[str, Account], 
     now = min(ledger.now(), until)
     first, last = _day(since), _day(until - 1)
     # What was received after the period is none of it; an incident counts as it stood at its end.
-    incidents = [
-        one for secret in ledger.secrets() if (one := assess(secret, settings, now)).received < until and not one.weak
-    ]
+    then = (secret for whole in ledger.secrets() if (secret := as_of(whole, until)) is not None)
+    incidents = [one for secret in then if not (one := assess(secret, settings, now)).weak]
     sums = _Sums(ledger, first, last)
     return Figures(
         since=first,
