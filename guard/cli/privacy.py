@@ -34,7 +34,10 @@ def _account(user: str, mine: bool) -> tuple[str, int]:
     Raises:
         UsageError: none was named, or another's by somebody who is not root.
     """
-    me = pwd.getpwuid(os.getuid()).pw_name
+    try:
+        me = pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:
+        raise UsageError(f"this host knows no account {os.getuid()}", "run it where the account is known") from None
     if mine == bool(user):
         raise UsageError("say whose", "--mine, or --user NAME as root")
     name = me if mine else user
@@ -46,10 +49,13 @@ def _account(user: str, mine: bool) -> tuple[str, int]:
         return name, -1
 
 
-def _keepers(desk: Desk, state: str, archives: list[str] | None) -> list[privacy.Keeper]:
-    from guard.incidents import keepers
+def _keepers(desk: Desk, state: str, name: str, archives: list[str] | None) -> list[privacy.Keeper]:
+    from guard.incidents import accounts, keepers
 
-    return [privacy.LedgerKeeper(desk.ledger), *keepers.of_events(state), *map(privacy.ArchiveKeeper, archives or ())]
+    account = accounts.load(desk.settings.accounts).get(name)
+    addresses = [account.mail] if account is not None and account.mail else []
+    book = privacy.LedgerKeeper(desk.ledger, addresses)
+    return [book, *keepers.of_events(state), *map(privacy.ArchiveKeeper, archives or ())]
 
 
 def _places(context: typer.Context) -> tuple[str, str]:
@@ -71,7 +77,7 @@ def show(
         desk.ledger.note_access(desk.who, "privacy show")
         for row in privacy.stored(desk.ledger, name, uid):
             sys.stdout.write(f"{row.what:44}{row.records:>8}  {row.oldest}\n")
-        for keeper in _keepers(desk, state, archives)[1:]:
+        for keeper in _keepers(desk, state, name, archives)[1:]:
             count = sum(1 for _ in keeper.records(name, uid, privacy.until_now()))
             sys.stdout.write(f"{keeper.what:44}{count:>8}\n")
 
@@ -89,7 +95,7 @@ def export(
         return
     with office.opened(state, config) as desk:
         desk.ledger.note_access(desk.who, "privacy export")
-        for keeper in _keepers(desk, state, archives):
+        for keeper in _keepers(desk, state, name, archives):
             out.writelines(line + b"\n" for line in keeper.records(name, uid, privacy.until_now()))
 
 
@@ -111,7 +117,7 @@ def purge(
         if sys.stdin.readline().strip().lower() not in ("y", "yes"):
             raise UsageError("nothing was erased")
     with office.opened(state, config) as desk:
-        done = privacy.purge(desk.ledger, _keepers(desk, state, archives), name, uid, moment)
+        done = privacy.purge(desk.ledger, _keepers(desk, state, name, archives), name, uid, moment)
         salt, digest = privacy.receipt(name)
         office.sender(state or state_dir())(
             [

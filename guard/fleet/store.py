@@ -311,6 +311,17 @@ class Store:
         )
         return [(position, received, bytes(line)) for position, received, line in rows]
 
+    def rewrite(self, lines: Iterable[tuple[int, bytes]]) -> None:
+        """Put other lines in the place of events, and leave nothing of the old ones in the file.
+
+        Args:
+            lines: (position, line).
+        """
+        with self._transaction():
+            self._db.executemany("UPDATE received SET line = ? WHERE position = ?", [(line, at) for at, line in lines])
+        self._db.execute("VACUUM")
+        self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+
     def count(self) -> int:
         """Return how many events there are."""
         return int(self._db.execute("SELECT count(*) FROM received").fetchone()[0])

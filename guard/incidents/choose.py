@@ -85,14 +85,20 @@ def by_ids(ledger: Ledger, settings: Settings, ids: Sequence[str]) -> list[Incid
     return list(found.values())
 
 
+def digits(given: str) -> str:
+    """Return the digits of an id, or of a marker."""
+    text = given.strip()
+    return text.removesuffix("]").rpartition(":")[2] if text.startswith("[REDACTED:") else text
+
+
 def one(ledger: Ledger, given: str) -> Secret:
     """Return the secret that an id, or the beginning of one, or a marker names.
 
     Raises:
         UsageError: it names none, or several.
     """
-    digits = given.strip().removesuffix("]").rpartition(":")[2] if given.startswith("[REDACTED:") else given.strip()
-    matches = [secret for secret in ledger.find(digits) if secret.sightings] if len(digits) >= 4 else []
+    start = digits(given)
+    matches = [secret for secret in ledger.find(start) if secret.sightings] if len(start) >= 4 else []
     if len(matches) == 1:
         return matches[0]
     if matches:

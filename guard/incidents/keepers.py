@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from guard.events import client
 from guard.events.spool import Reader, rows_of
-from guard.incidents.privacy import Keeper, about
+from guard.incidents.privacy import Keeper, StoreKeeper, about
 from guard.redact.fingerprint import state_dir
 
 
@@ -37,11 +37,13 @@ class SpoolKeeper:
 
 
 def of_events(state: str) -> list[Keeper]:
-    """Return the spools of a state directory that are there.
+    """Return the spools of a state directory that are there, and the site's store.
 
     Args:
         state: the directory, "" for the usual one.
     """
     base = state or state_dir()
     paths = (os.path.join(base, name) for name in ("spool", "site"))
-    return [SpoolKeeper(path) for path in paths if os.path.exists(os.path.join(path, "spool.db"))]
+    found: list[Keeper] = [SpoolKeeper(path) for path in paths if os.path.exists(os.path.join(path, "spool.db"))]
+    store = os.path.join(base, "site.db")
+    return [*found, StoreKeeper(store)] if os.path.exists(store) else found

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sqlite3
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -43,10 +44,15 @@ def opened(state: str = "", config: str = "", clock: Callable[[], float] = time.
     except OSError as error:
         raise StateError(f"{place}: {error.strerror}", "the ledger is kept at the site's consumer, as root") from None
     with ledger.Ledger(os.path.join(place, ledger.FILE), clock) as book:
-        catch_up(book, place)
-        desk = Desk(book, rules, who or operator(), sender(place))
-        desk.tell()
-        yield desk
+        try:
+            catch_up(book, place)
+            desk = Desk(book, rules, who or operator(), sender(place))
+            desk.tell()
+            yield desk
+        except sqlite3.Error as error:
+            raise StateError(
+                f"{book.path}: {error}", "see that there is room on its disk, and that nothing else holds it"
+            ) from None
 
 
 def catch_up(book: ledger.Ledger, state: str) -> None:

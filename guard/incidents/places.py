@@ -105,6 +105,8 @@ def _read_as(uid: int, path: str) -> Iterator[bytes]:
         FileNotFoundError: it is no more.
         OSError: the owner cannot read it, or it took too long.
     """
+    if uid < 0:
+        raise PermissionError("whose it is is not known")  # never with root's rights instead
     identity: dict[str, object] = {}
     if os.geteuid() == 0 and uid > 0:
         try:

@@ -8,21 +8,28 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import secrets
 import sqlite3
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import orjson
 
 from guard.errors import StateError
 from guard.incidents.ledger import Ledger
 
-ERASED: Final = "erased"
+if TYPE_CHECKING:
+    from guard.fleet.store import Store
+
+OTHERS: Final = "what NOT LIKE 'own %'"
+"""Which rows of `access` are reads of others' records: an account holder's own questions begin with `own`."""
+ERASED: Final = "(erased)"
+"""In place of a name: no login can be called so, and no mail goes there."""
 
 
 class Keeper(Protocol):
@@ -50,6 +57,10 @@ class Stored:
     oldest: str
 
 
+_WHOSE: Final = "(user = ? OR (user = '' AND uid = ? AND uid > 0))"
+"""Where the event had no name its number counts, but for root's, and -1, which are nobody's alone."""
+
+
 def stored(ledger: Ledger, user: str, uid: int) -> list[Stored]:
     """Return what the ledger holds about an account.
 
@@ -61,13 +72,13 @@ def stored(ledger: Ledger, user: str, uid: int) -> list[Stored]:
     who = (user, uid)
     return [
         _stored("exposures of keys of yours", db.execute(
-            "SELECT count(*), min(happened_first) FROM sighting WHERE user = ? OR (user = '' AND uid = ?)", who)),
+            f"SELECT count(*), min(happened_first) FROM sighting WHERE {_WHOSE}", who)),  # noqa: S608 - our own
         _stored("decisions by you", db.execute("SELECT count(*), min(time) FROM action WHERE who = ?", (user,))),
         _stored("days with counts of what your agents did", db.execute(
             "SELECT count(DISTINCT day), NULL FROM tally WHERE user = ?", (user,))),
         _stored("changes that name you", db.execute("SELECT count(*), min(time) FROM change WHERE who = ?", (user,))),
         _stored("reads of others' records by you", db.execute(
-            "SELECT count(*), min(time) FROM access WHERE who = ?", (user,))),
+            f"SELECT count(*), min(time) FROM access WHERE who = ? AND {OTHERS}", (user,))),  # noqa: S608 - our own
     ]  # fmt: skip
 
 
@@ -78,38 +89,45 @@ def _stored(what: str, rows: sqlite3.Cursor) -> Stored:
 
 
 class LedgerKeeper:
-    """The ledger as a place that keeps records of people."""
+    """The ledger as a place that keeps records of people.
+
+    Args:
+        ledger: open.
+        addresses: of the account, other than its login at any domain.
+    """
 
     what = "the ledger"
 
-    def __init__(self, ledger: Ledger) -> None:
+    def __init__(self, ledger: Ledger, addresses: Collection[str] = ()) -> None:
         self._ledger = ledger
+        self._addresses = frozenset(addresses)
 
     def records(self, user: str, uid: int, before: int) -> Iterator[bytes]:
         """Yield every row about an account."""
         db = self._ledger.database
         queries = {
-            "exposure": ("SELECT * FROM sighting WHERE (user = ? OR (user = '' AND uid = ?)) AND happened_first < ?",
+            "exposure": (f"SELECT * FROM sighting WHERE {_WHOSE} AND happened_first < ?",  # noqa: S608 - our own
                          (user, uid, before)),
             "decision": ("SELECT * FROM action WHERE who = ? AND time < ?", (user, before)),
             "count": ("SELECT * FROM tally WHERE user = ? AND day < ?", (user, _day(before))),
             "change": ("SELECT * FROM change WHERE who = ? AND time < ?", (user, before)),
             "read": ("SELECT * FROM access WHERE who = ? AND time < ?", (user, before)),
-            "mail": ("SELECT * FROM sent WHERE recipient LIKE ? || '@%' AND time < ?", (user, before)),
         }  # fmt: skip
+        for address in self._mailed(user):
+            queries[f"mail to {address}"] = ("SELECT * FROM sent WHERE recipient = ? AND time < ?", (address, before))
         for name, (query, values) in queries.items():
             found = db.execute(query, values)
             columns = [column[0] for column in found.description]
             for row in found:
-                yield orjson.dumps({"record": name, **dict(zip(columns, row, strict=True))})
+                yield orjson.dumps({"record": name.partition(" ")[0], **dict(zip(columns, row, strict=True))})
 
     def erase(self, user: str, uid: int, before: int) -> int:
         """Take an account out of every row; the rows' numbers stay."""
         db = self._ledger.database
         with self._ledger.transaction():
             rows = db.execute(
-                "SELECT alias, host, uid, user, source, path, spot, session, claim, baseline FROM sighting"
-                " WHERE (user = ? OR (user = '' AND uid = ?)) AND happened_first < ?",
+                "SELECT alias, host, uid, user, source, path, spot, session, claim, baseline FROM sighting"  # noqa: S608
+                f" WHERE {_WHOSE} AND happened_first < ?",
                 (user, uid, before),
             ).fetchall()
             for row in rows:
@@ -134,18 +152,33 @@ class LedgerKeeper:
                 ("UPDATE action SET who = ?, reason = '' WHERE who = ? AND time < ?", (ERASED, user, before)),
                 ("UPDATE action SET reason = ? WHERE verb = 'assign' AND reason = ? AND time < ?",
                  (ERASED, user, before)),
-                ("UPDATE change SET who = ?, message = '' WHERE (who = ? OR instr(message, ?)) AND time < ?",
-                 (ERASED, user, user, before)),
+                ("UPDATE change SET who = ?, message = '' WHERE who = ? AND time < ?", (ERASED, user, before)),
                 ("UPDATE access SET who = ? WHERE who = ? AND time < ?", (ERASED, user, before)),
                 ("DELETE FROM pending WHERE ? IN (holder, who) AND time < ?", (user, before)),
-                ("UPDATE OR REPLACE sent SET recipient = ? WHERE recipient LIKE ? || '@%' AND time < ?",
-                 (ERASED, user, before)),
+                *(("UPDATE OR REPLACE sent SET recipient = ? WHERE recipient = ? AND time < ?", (ERASED, to, before))
+                  for to in self._mailed(user)),
             ):  # fmt: skip
                 count += db.execute(query, values).rowcount
+            # What others wrote keeps who wrote it; a name is a word, `al` is not in `alice`.
+            named = re.compile(rf"(?<![\w.-]){re.escape(user)}(?![\w-])").search
+            for table, column in (("change", "message"), ("action", "reason"), ("action", "ticket")):
+                rows = db.execute(
+                    f"SELECT id, {column} FROM {table} WHERE instr({column}, ?) AND time < ?",  # noqa: S608
+                    (user, before),
+                ).fetchall()
+                ids = [(id_,) for id_, text in rows if named(text)]
+                db.executemany(f"UPDATE {table} SET {column} = '' WHERE id = ?", ids)  # noqa: S608 - our own names
+                count += len(ids)
         # What was overwritten must not stay in the log or in free pages of the file.
         db.execute("VACUUM")
         db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         return count
+
+
+    def _mailed(self, user: str) -> list[str]:
+        """Return the addresses of an account to which something went."""
+        found = self._ledger.database.execute("SELECT DISTINCT recipient FROM sent").fetchall()
+        return [to for (to,) in found if to in self._addresses or to.rpartition("@")[0] == user]
 
 
 def _day(moment: int) -> str:
@@ -160,11 +193,56 @@ def about(line: bytes, user: str, uid: int, before: int) -> bool:
         event = orjson.loads(line)
     except orjson.JSONDecodeError:
         return False
-    tree = event.get("tree") if isinstance(event, dict) else None
-    if not isinstance(tree, dict) or microseconds(event.get("time")) >= before:
+    if not isinstance(event, dict) or microseconds(event.get("time")) >= before:
+        return False
+    tree, detail = event.get("tree"), event.get("detail")
+    if isinstance(detail, dict):
+        # Whoever decided or changed something is in no tree.
+        told = {str(detail.get(field)) for field in ("who", "user")}
+        if event.get("rule") == "incident-assign":
+            told.add(str(detail.get("reason")))
+        if user in told:
+            return True
+    if not isinstance(tree, dict):
         return False
     name = tree.get("user")
     return bool(name == user if name else tree.get("uid") == uid and uid > 0)
+
+
+class StoreKeeper:
+    """The site's store of what other nodes sent.
+
+    Args:
+        path: the file.
+    """
+
+    def __init__(self, path: str) -> None:
+        self.what = f"the store {path}"
+        self._path = path
+
+    def records(self, user: str, uid: int, before: int) -> Iterator[bytes]:
+        """Yield every event of an account."""
+        from guard.fleet.store import Store
+
+        with Store(self._path, write=False) as store:
+            yield from (line for _, line in _rows(store) if about(line, user, uid, before))
+
+    def erase(self, user: str, uid: int, before: int) -> int:
+        """Take the personal part out of the account's events; their numbers stay, so that none seems missing."""
+        from guard.fleet.store import Store
+
+        with Store(self._path) as store:
+            found = [(at, _without_person(line)) for at, line in _rows(store) if about(line, user, uid, before)]
+            if found:
+                store.rewrite(found)
+        return len(found)
+
+
+def _rows(store: Store) -> Iterator[tuple[int, bytes]]:
+    position = 0
+    while rows := store.read(position, 5000):
+        yield from ((at, line) for at, _, line in rows)
+        position = rows[-1][0]
 
 
 class ArchiveKeeper:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import pwd
 import socket
+import sqlite3
 import sys
 import time
 from collections.abc import Callable, Mapping
@@ -21,7 +22,7 @@ from guard.errors import GuardError, UsageError
 from guard.events.peers import SO_PEERCRED, peer_of
 from guard.incidents import choose
 from guard.incidents.desk import Desk
-from guard.incidents.ledger import Secret
+from guard.incidents.ledger import Secret, Sighting
 from guard.incidents.notices import send_due
 from guard.incidents.office import catch_up, quietly
 from guard.incidents.workflow import Incident, assess
@@ -79,10 +80,10 @@ class Counter:
                 (str(n[0]), str(n[1])) for n in (names if isinstance(names, list) else [])[:64]
                 if isinstance(n, list) and len(n) == 2
             ]  # fmt: skip
-            secret = self._desk.ledger.named(pairs)
-            mine = secret is not None and owns(secret, uid, user)
-            self._desk.ledger.note_access(user, f"match {secret.id if secret and mine else 'none'}")
-            return {"incident": shown(self._assess(secret), uid, user) if secret is not None and mine else None}
+            each = (self._desk.ledger.named((pair,)) for pair in pairs)
+            secret = next((s for s in each if s is not None and owns(s, uid, user)), None)
+            self._desk.ledger.note_access(user, f"own match {secret.id if secret else 'none'}")
+            return {"incident": shown(self._assess(secret), uid, user) if secret is not None else None}
         if ask == "rotated":
             if guarded:
                 raise UsageError("this comes from inside of a guarded session", "say it in a shell of your own")
@@ -98,14 +99,13 @@ class Counter:
         return choose.in_order(one for s in secrets if owns(s, uid, user) and not (one := self._assess(s)).weak)
 
     def _own(self, given: str, uid: int, user: str) -> Secret:
-        try:
-            secret = choose.one(self._desk.ledger, given)
-        except UsageError:
-            secret = None
-        if secret is None or not owns(secret, uid, user):
+        # Looked for among their own: that another's begins alike is not told either.
+        digits = choose.digits(given)
+        found = [s for s in self._desk.ledger.find(digits) if owns(s, uid, user)] if len(digits) >= 4 else []
+        if len(found) != 1:
             # One answer for "none" and "another's": asking tells nothing of others.
             raise UsageError(f"you have no incident {given[:20]}", "guard incidents mine shows yours")
-        return secret
+        return found[0]
 
     def _assess(self, secret: Secret) -> Incident:
         return assess(secret, self._desk.settings, self._desk.ledger.now())
@@ -116,12 +116,16 @@ def owns(secret: Secret, uid: int, user: str) -> bool:
 
     By name where the event has one: numbers differ between hosts, and uid 0 is every host's own.
     """
-    return any((s.user == user) if s.user else (s.uid == uid and uid > 0) for s in secret.sightings)
+    return any(_is_of(s, uid, user) for s in secret.sightings)
+
+
+def _is_of(sighting: Sighting, uid: int, user: str) -> bool:
+    return sighting.user == user if sighting.user else sighting.uid == uid and uid > 0
 
 
 def shown(incident: Incident, uid: int, user: str) -> dict[str, object]:
     """Return what an account holder is shown of an incident: their own sightings alone."""
-    own = [s for s in incident.secret.sightings if ((s.user == user) if s.user else s.uid == uid)]
+    own = [s for s in incident.secret.sightings if _is_of(s, uid, user)]
     return {
         "id": incident.id,
         "kind": incident.kind,
@@ -190,7 +194,7 @@ def round_(desk: Desk, state: str, accounts: Callable[[], Mapping[str, Any]]) ->
         desk.retire()
         if desk.settings.mail:
             send_due(desk, accounts())
-    except GuardError as error:
+    except (GuardError, sqlite3.Error) as error:
         sys.stderr.write(f"guard serve incidents: {error}\n")
 
 
@@ -215,6 +219,9 @@ def _converse(connection: socket.socket, counter: Counter) -> None:
             answer = {"error": "this is no request"}
         except GuardError as error:
             answer = {"error": str(error)}
+        except sqlite3.Error as error:
+            sys.stderr.write(f"guard serve incidents: {error}\n")
+            answer = {"error": "the ledger cannot be used now; try again"}
         connection.sendall(orjson.dumps(answer) + b"\n")
     except OSError:
         return  # nobody is left to be told

@@ -151,6 +151,8 @@ class Pages:
         except web.HTTPException as error:
             response = self._page("message.html", request.get(VISITOR), error.status, title=error.reason,
                                   text="There is no such page of yours.")  # fmt: skip
+        except UnicodeError:
+            response = self._page("message.html", None, 400, title="Not done", text="A name or a token is no text.")
         except GuardError as error:
             response = self._page("message.html", request.get(VISITOR), 409, title="Not done", text=str(error))
         response.headers.update(HEADERS)
@@ -178,7 +180,7 @@ class Pages:
     async def _one(self, request: web.Request) -> web.Response:
         visitor, incident = self._asked(request)
         own = owns(incident.secret, visitor.uid, visitor.user)
-        if not own:
+        if visitor.infosec:  # who is shown others' places too
             self._desk.ledger.note_access(visitor.user, f"show {incident.id}")
         row = shown(incident, visitor.uid, visitor.user)
         timeline: Page | None = case(incident, self._desk.ledger.now()) if visitor.infosec else None
@@ -206,8 +208,9 @@ class Pages:
     def _asked(self, request: web.Request) -> tuple[Visitor, Incident]:
         """Return the visitor and the incident; one answer for "none" and "another's"."""
         visitor = request[VISITOR]
-        matches = [s for s in self._desk.ledger.find(request.match_info["id"]) if s.sightings]
-        if len(matches) != 1 or not (visitor.infosec or owns(matches[0], visitor.uid, visitor.user)):
+        found = self._desk.ledger.find(request.match_info["id"])
+        matches = [s for s in found if s.sightings and (visitor.infosec or owns(s, visitor.uid, visitor.user))]
+        if len(matches) != 1:
             raise web.HTTPNotFound
         return visitor, self._assess(matches[0])
 

@@ -13,6 +13,10 @@ from pathlib import Path
 import pytest
 
 from guard.events.spool import Spool
+from guard.fleet.lines import Found
+from guard.fleet.store import Store
+from guard.incidents import choose
+from guard.incidents.office import opened
 from tests.conftest import GUARD, ROOT_HERE, Account
 from tests.incidents.made import event, exposure, fingerprint
 
@@ -214,6 +218,18 @@ def test_after_export_and_purge_the_name_is_nowhere(office: Office, tmp_path: Pa
         event("bind", "bind", NOW - HOUR, tree=tree, message=f"{user} bound"), exposure("other", NOW - HOUR),
     ]  # fmt: skip
     office.spool(*rows)
+    with Store(str(office.state / "site.db")) as store:
+        elsewhere = exposure("far", NOW - HOUR, at_tree=tree, at_host="node7", path=f"/home/{user}/x")
+        store.receive([Found(elsewhere, json.dumps(elsewhere).encode(), "tls:node7")], NOW / 1e6)
+    # What an account holder says by the service or the page is a decision of theirs, in no tree.
+    mapped = office.config / "accounts.csv"
+    mapped.write_text(f"user,mail,pi,pi_mail,group\n{user},z.b@x.example,,,\n")
+    (office.config / "incidents.toml").write_text(f'schema = 1\naccounts = "{mapped}"\n')
+    office.guard("incidents", "list")
+    with opened(str(office.state), str(office.config), who=user) as desk:
+        desk.decide(choose.by_ids(desk.ledger, desk.settings, [fingerprint("far")[:12]]), "claim", "mine")
+        desk.ledger.mark_sent([(desk.ledger.secrets()[0], "notice", "z.b@x.example", 0)], NOW)
+    office.guard("incidents", "assign", user, fingerprint("other")[:12])
     archive = tmp_path / "archive"
     archive.mkdir()
     packer = zstandard.ZstdCompressor()
@@ -236,7 +252,11 @@ def test_after_export_and_purge_the_name_is_nowhere(office: Office, tmp_path: Pa
             data = reader.read()
             assert b"alice" in data
         assert user.encode() not in data, path
-    assert len(office.guard("incidents", "list", "--all").splitlines()) == 3
+        assert b"z.b@x.example" not in data, path
+    assert len(office.guard("incidents", "list", "--all").splitlines()) == 4
+    for name in ("ledger.db", "ledger.db-wal", "ledger.db-shm"):
+        (office.state / name).unlink(missing_ok=True)
+    assert user not in office.guard("incidents", "export", "--all")  # made again from what is left
     assert "privacy-purged" in b"".join(p.read_bytes() for p in (office.state / "spool").iterdir() if p.is_file()).decode("latin-1")
 
 

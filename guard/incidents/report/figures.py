@@ -12,6 +12,7 @@ from typing import Final
 from guard.incidents.accounts import Account
 from guard.incidents.choose import in_order
 from guard.incidents.ledger import Ledger, Sighting
+from guard.incidents.privacy import OTHERS
 from guard.incidents.settings import DAY, Settings
 from guard.incidents.workflow import Incident, State, as_of, assess
 
@@ -340,7 +341,8 @@ class _Sums:
 
     def reads(self, since: int, until: int) -> tuple[Row, ...]:
         found = self._db.execute(
-            "SELECT who, count(*) FROM access WHERE time >= ? AND time < ? GROUP BY 1 ORDER BY 2 DESC, 1",
+            f"SELECT who, count(*) FROM access WHERE time >= ? AND time < ? AND {OTHERS}"  # noqa: S608 - our own
+            " GROUP BY 1 ORDER BY 2 DESC, 1",
             (since, until),
         )
         return tuple(Row(who, (float(count),)) for who, count in found)
