@@ -53,6 +53,8 @@ def as_text(report: Report) -> str:
     if report.redactor.key_id:
         said = "the service answers" if report.redactor.service else "no service"
         out.append(f"secrets  {report.redactor.key_id}, {said}")
+    if report.redactor.pack:
+        out.append(f"secrets  {report.redactor.pack} rules of the site's pack beside the built-in ones")
     for fault in report.redactor.faults:
         out += _wrap("secrets  ", fault, "         ")
     for name in ("library.pyseccomp", "library.landlock"):
@@ -153,6 +155,7 @@ def as_json(report: Report) -> str:
         "redactor": {
             "key_id": report.redactor.key_id or None,
             "service": report.redactor.service,
+            "pack_rules": report.redactor.pack,
             "faults": list(report.redactor.faults),
         },
         "controls": {each.control: _control(each, kernel) for each in report.verdicts},

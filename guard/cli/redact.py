@@ -38,6 +38,11 @@ def redact(
         str, typer.Option("--follow", metavar="DIR", help="Scrub the transcripts under DIR as they grow.")
     ] = "",
     once: Annotated[bool, typer.Option("--once", help="With --follow: one pass, then end.")] = False,
+    install_rules: Annotated[
+        str,
+        typer.Option("--install-rules", metavar="PROGRAM", help="Make an installed scanner's rules the site's pack."),
+    ] = "",
+    rules: Annotated[bool, typer.Option("--rules", help="Say how many rules are in force.")] = False,
     no_service: Annotated[bool, typer.Option("--no-service", help="Do not ask the resident service.")] = False,
     state: Annotated[str, typer.Option("--state", help="State directory.")] = "",
     config: Annotated[str, typer.Option("--config", help="Configuration directory.")] = "",
@@ -49,6 +54,7 @@ def redact(
         ("--report", report),
         ("--known", known),
         ("--follow", follow),
+        ("--install-rules", install_rules),
         ("--state", state),
         ("--config", config),
     ):
@@ -59,6 +65,7 @@ def redact(
         ("--record", record),
         ("--baseline", baseline),
         ("--once", once),
+        ("--rules", rules),
         ("--no-service", no_service),
     ):
         arguments += [name] if given else []

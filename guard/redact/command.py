@@ -25,7 +25,7 @@ FORMATS: Final = ("auto", "text", "jsonl", "strace", "pty", "history")
 USAGE: Final = """\
 usage: guard redact [FILE...] [--format auto|text|jsonl|strace|pty|history] [-o FILE] [--in-place]
                     [--check] [--report FILE] [--record [--baseline]] [--known FILE] [--follow DIR]
-                    [--no-service]
+                    [--no-service] [--install-rules PROGRAM | --rules]
                     [--state DIR] [--config DIR]
 
 Without FILE (or with -) a filter: standard input to standard output.
@@ -38,6 +38,8 @@ Without FILE (or with -) a filter: standard input to standard output.
   --known FILE   a detect-secrets baseline (.secrets.baseline): what it lists is reported as known, and no find
   --follow DIR   scrub the transcripts under DIR as they grow
   --no-service   do not ask the resident service for fingerprints
+  --install-rules PROGRAM   ask an installed scanner (kingfisher) for its rules and make them the site's rule pack
+  --rules        say how many rules are in force
 """
 
 
@@ -58,6 +60,8 @@ class Options(NamedTuple):
     state: str = ""
     config: str = ""
     once: bool = False
+    install_rules: str = ""
+    rules: bool = False
 
 
 _FLAGS: Final = {
@@ -67,6 +71,7 @@ _FLAGS: Final = {
     "--record": "record",
     "--baseline": "baseline",
     "--once": "once",
+    "--rules": "rules",
 }
 _VALUES: Final = {
     "--format": "format",
@@ -75,6 +80,7 @@ _VALUES: Final = {
     "--report": "report",
     "--known": "known",
     "--follow": "follow",
+    "--install-rules": "install_rules",
     "--state": "state",
     "--config": "config",
 }
@@ -130,6 +136,8 @@ def check_options(options: Options) -> None:
         raise UsageError("--baseline goes with --record", "add --record")
     if options.follow and (options.files or options.output or options.in_place):
         raise UsageError("--follow takes a folder and nothing else to read", "drop the other files")
+    if (options.rules or options.install_rules) and (options.files or options.follow or options.output):
+        raise UsageError("--rules and --install-rules read no file", "run them alone")
 
 
 def main(arguments: list[str]) -> int:
@@ -165,7 +173,13 @@ def run(options: Options) -> int:
     for name, value in (("GUARD_STATE_DIR", options.state), ("GUARD_CONFIG_DIR", options.config)):
         if value:
             os.environ[name] = value
+    if options.install_rules:
+        _install(options.install_rules)
     scanner = Scanner()
+    if scanner.pack_error:
+        sys.stderr.write(f"guard redact: {scanner.pack_error}\n")
+    if options.rules or options.install_rules:
+        return _count(scanner.pack_error)
     marks = marking.Marks(service=options.service)
     with ExitStack() as stack:
         report = None
@@ -188,6 +202,29 @@ def run(options: Options) -> int:
             _filter(options, scanner, marks, report, stack)
         found = report.count if report is not None else 0
     return EXIT_FOUND if options.check and found else 0
+
+
+def _install(program: str) -> None:
+    from guard.redact import conversion
+
+    made = conversion.install(program)
+    for reason, count in sorted(made.left_out.items(), key=lambda each: -each[1]):
+        sys.stdout.write(f"{count:5} left out: {reason}\n")
+
+
+def _count(error: str) -> int:
+    from guard.redact import pack
+    from guard.redact.rules.commands import COMMANDS
+    from guard.redact.rules.formats import FORMATS
+    from guard.redact.rules.table import CONTEXTS
+
+    sys.stdout.write(f"{len(FORMATS) + len(CONTEXTS) + len(COMMANDS):5} built-in rules\n")
+    if error:
+        return EXIT_CANNOT
+    site = pack.load()
+    told = f"from {site.source} in {pack.path()}" if site.rules else "none: see guard redact --install-rules"
+    sys.stdout.write(f"{len(site.rules):5} of the site's pack, {told}\n")
+    return 0
 
 
 def _filter(options: Options, scanner: Scanner, marks: Marks, report: Report | None, stack: ExitStack) -> None:

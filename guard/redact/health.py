@@ -8,7 +8,7 @@ import os
 from typing import NamedTuple
 
 from guard.errors import GuardError
-from guard.redact import fingerprint, lists
+from guard.redact import fingerprint, lists, pack
 from guard.redact.client import Client
 
 
@@ -19,11 +19,13 @@ class Health(NamedTuple):
         key_id: of the site's key in force, as root reads it or the service tells it; "" for none.
         service: whether the resident service answers.
         faults: what is missing or wrong, each a sentence that ends in what to do.
+        pack: how many rules the site's rule pack adds.
     """
 
     key_id: str
     service: bool
     faults: tuple[str, ...]
+    pack: int = 0
 
 
 NOTHING = Health("", False, ())
@@ -62,4 +64,9 @@ def examine(config: str, client: Client | None = None) -> Health:
         lists.load(config)
     except GuardError as error:
         faults.append(str(error))
-    return Health(key_id, service, tuple(faults))
+    rules = 0
+    try:
+        rules = len(pack.load(config).rules)
+    except GuardError as error:
+        faults.append(str(error))
+    return Health(key_id, service, tuple(faults), rules)

@@ -9,7 +9,8 @@ import time
 from collections.abc import Sequence
 from typing import Final
 
-from guard.redact import shadow
+from guard.errors import StateError
+from guard.redact import pack, shadow
 from guard.redact.decoding import decoding_rows
 from guard.redact.engine import NUMBER_BITS, SMALL, Engine, Pattern, PlainEngine, best_engine
 from guard.redact.keys import FormatRule, literals, width
@@ -36,7 +37,13 @@ class Scanner:
         self._handlers: list[Handler] = []
         patterns: list[Pattern] = []
         self._formats = sum(len(row.starts) for row in FORMATS)
-        for pattern, handler in _rows(self):
+        self.pack_error = ""
+        """Why the site's rule pack is not in force; "" when it is, or when there is none."""
+        try:
+            more = pack.rows(pack.load())
+        except StateError as error:
+            more, self.pack_error = [], str(error)
+        for pattern, handler in _rows(self, more):
             patterns.append(pattern)
             self._handlers.append(handler)
         self.patterns: Sequence[Pattern] = tuple(patterns)
@@ -179,7 +186,7 @@ def _spare_markers(data: bytes, spans: list[Span]) -> list[Span]:
     return out
 
 
-def _rows(scanner: Scanner) -> list[tuple[Pattern, Handler]]:
+def _rows(scanner: Scanner, more: list[tuple[Pattern, Handler]]) -> list[tuple[Pattern, Handler]]:
     rows: list[tuple[Pattern, Handler]] = []
     decoding, decode = decoding_rows(scanner.through)
     for row in FORMATS:
@@ -221,7 +228,7 @@ def _rows(scanner: Scanner) -> list[tuple[Pattern, Handler]]:
         )
 
     # Last, where the scanner expects them: these ask no handler, their ends are the carriers' to judge.
-    rows += decoding
+    rows += more + decoding
     rows += [(pattern, _nothing) for pattern in (*tails.STRACE, *tails.TERMINAL, *tails.EVENTS)]
     return rows
 
