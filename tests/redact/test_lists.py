@@ -108,6 +108,6 @@ def test_doctor_tells_of_a_missing_key_and_makes_up_none(tmp_path, site, service
     missing = health.examine(str(config), client.Client(str(tmp_path / "none")))
     assert "guard key install" in missing.faults[0]
     assert not (config / "fingerprint.key").exists()
-    assert health.examine(str(config), service) == (site.key_id, True, ()), "as a user: what the service says"
+    assert health.examine(str(config), service)[:3] == (site.key_id, True, ()), "as a user: what the service says"
     write("allowed", "nonsense")
     assert "allowed, line 1" in health.examine(fingerprint.config_dir(), service).faults[0]
