@@ -353,20 +353,24 @@ def places(
     as_json: _Json = False,
 ) -> None:  # fmt: skip
     """Show where a secret stands, and the command that scrubs each place; exit 1 when one still holds it."""
+    from guard.incidents import own
     from guard.incidents import places as looking
 
-    with _desk(context) as desk:
-        secret = choose.one(desk.ledger, id_)
-        desk.ledger.note_access(desk.who, f"places {secret.id}")
-        found = looking.of(secret, os.uname().nodename, check=check)
-        if as_json:
-            for place in found:
-                row = {"host": place.sighting.host, "user": place.sighting.user, "path": place.sighting.path,
-                       "source": place.sighting.source, "state": place.state, "lines": place.lines,
-                       "scrub": place.scrub}  # fmt: skip
-                sys.stdout.write(json.dumps(row) + "\n")
-        else:
-            sys.stdout.writelines(f"{line}\n" for line in text.places(found))
+    if _is_desk(context):
+        with _desk(context) as desk:
+            secret = choose.one(desk.ledger, id_)
+            desk.ledger.note_access(desk.who, f"places {secret.id}")
+    else:
+        secret = own.secret(id_, own.listed(_state(context), _socket(context))[0])
+    found = looking.of(secret, os.uname().nodename, check=check)
+    if as_json:
+        for place in found:
+            row = {"host": place.sighting.host, "user": place.sighting.user, "path": place.sighting.path,
+                   "source": place.sighting.source, "state": place.state, "lines": place.lines,
+                   "scrub": place.scrub}  # fmt: skip
+            sys.stdout.write(json.dumps(row) + "\n")
+    else:
+        sys.stdout.writelines(f"{line}\n" for line in text.places(found))
     if any(place.state == "holds" for place in found):
         raise typer.Exit(EXIT_FOUND)
 
@@ -463,11 +467,15 @@ def _socket(context: typer.Context) -> str:
 
 
 def _is_desk(context: typer.Context) -> bool:
-    """Whether this account keeps the ledger: root, or who has one of its own."""
+    """Whether this account keeps the ledger: root, or who has one of its own where the site's does not answer."""
     from guard.incidents.ledger import FILE
     from guard.redact.fingerprint import state_dir
 
-    return os.geteuid() == 0 or os.access(os.path.join(_state(context) or state_dir(), FILE), os.R_OK | os.W_OK)
+    if os.geteuid() == 0:
+        return True
+    return not os.path.exists(_socket(context)) and os.access(
+        os.path.join(_state(context) or state_dir(), FILE), os.R_OK | os.W_OK
+    )
 
 
 def _desk(context: typer.Context) -> AbstractContextManager[Desk]:

@@ -79,11 +79,10 @@ class Desk:
             raise UsageError(f"{id_}: {why}" + (f" (and {len(bad) - 1} more)" if len(bad) > 1 else ""))
         now = self.ledger.now()
         clean, reference = str(redact_text(reason)), str(redact_text(ticket))
-        for incident in incidents:
-            self.ledger.act(
-                incident.secret,
-                Action(self._ids.new(), now, verb, self.who, clean, reference, at or now, until),
-            )
+        self.ledger.act(
+            (one.secret, Action(self._ids.new(), now, verb, self.who, clean, reference, at or now, until))
+            for one in incidents
+        )
         self.tell()
         again = [self.ledger.named(one.secret.names) for one in incidents]
         return [assess(secret, self.settings, now) for secret in again if secret is not None]

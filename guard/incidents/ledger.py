@@ -315,21 +315,21 @@ class Ledger:
 
     # --- decisions in
 
-    def act(self, secret: Secret, action: Action) -> bool:
-        """Write a decision down; False when one of this id is there already."""
+    def act(self, decisions: Iterable[tuple[Secret, Action]]) -> None:
+        """Write decisions down, all or none; one whose id is there already changes nothing."""
         with self._transaction():
-            return self._write(secret, action)
+            for secret, action in decisions:
+                self._write(secret, action)
 
-    def _write(self, secret: Secret, action: Action, told: int = 0) -> bool:
+    def _write(self, secret: Secret, action: Action, told: int = 0) -> None:
         alias = self._db.execute(
             "SELECT id FROM alias WHERE (key_id, fingerprint) = (?, ?)", secret.names[0]
         ).fetchone()[0]
-        done = self._db.execute(
+        self._db.execute(
             "INSERT OR IGNORE INTO action VALUES (?,?,?,?,?,?,?,?,?,?)",
             (action.id, alias, action.time, action.verb, action.who, action.reason, action.ticket, action.at,
              action.until, told),
         )  # fmt: skip
-        return done.rowcount == 1
 
     def untold(self) -> list[tuple[Secret, Action]]:
         """Return the decisions of which no event has been sent yet, oldest first."""

@@ -155,13 +155,14 @@ def text(mail: Mail, settings: Settings, now: int) -> str:
     for item in mail.items:
         out += _one(item.incident, now, mail)
     if yours:
+        each = mail.items[0].incident.id if len(mail.items) == 1 else "ID   (the 12 digits above, of each)"
         out += [
             "To find out which key it is, on any node (it asks for the key, and keeps nothing):",
             "    guard incidents match",
             "When you have revoked it and made a new one:",
-            f"    guard incidents rotated {mail.items[0].incident.id}",
+            f"    guard incidents rotated {each}",
             "To see where it still stands, and how to scrub it:",
-            f"    guard incidents places {mail.items[0].incident.id} --check",
+            f"    guard incidents places {each} --check",
             "",
         ]
     if settings.contact:

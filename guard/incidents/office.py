@@ -39,6 +39,10 @@ def opened(state: str = "", config: str = "", clock: Callable[[], float] = time.
     """
     place = state or state_dir()
     rules = settings.load(config or "/etc/guard")
+    named = os.geteuid() == 0 or state or os.environ.get("GUARD_STATE_DIR")
+    if not named and not any(os.path.exists(os.path.join(place, name)) for name in (ledger.FILE, "spool", "site.db")):
+        # An empty ledger of one's own would answer "none" from then on.
+        raise StateError("the ledger is the site's, and kept by root", "`guard incidents mine` shows what is yours")
     try:
         os.makedirs(place, mode=0o700, exist_ok=True)
     except OSError as error:

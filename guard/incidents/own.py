@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 import pwd
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Final
 
 from guard.errors import StateError, UsageError
 from guard.events import client
@@ -16,11 +16,17 @@ from guard.events.query import Query
 from guard.events.sink import SocketSink, socket_path
 from guard.incidents import service
 from guard.incidents.audience import WORDS
+from guard.incidents.choose import digits
 from guard.incidents.exposure import CLAIM
 from guard.incidents.kinds import after
+from guard.incidents.ledger import Secret, Sighting
 from guard.redact import redact_text
 from guard.redact.fingerprint import state_dir
 from guard.redact.rules.advice import advice_for
+
+_TIMES: Final = (
+    "happened_first", "happened_last", "observed_first", "observed_last", "received_first", "received_last",
+)  # fmt: skip
 
 
 def listed(state: str, path: str) -> tuple[list[Mapping[str, Any]], bool]:
@@ -71,6 +77,35 @@ def _seen_here(state: str) -> Iterator[Mapping[str, Any]]:
             yield service.shown(assess(secret, settings.Settings(), now), uid, user)
 
 
+def secret(id_: str, rows: Iterable[Mapping[str, Any]]) -> Secret:
+    """Return of one's own incidents the one that an id, or its beginning, names: as much of it as its holder knows.
+
+    Args:
+        id_: its digits, or its marker.
+        rows: as `listed` gives them.
+
+    Raises:
+        UsageError: none is meant, or several.
+    """
+    start = digits(id_).lower()
+    found = [row for row in rows if str(row["id"]).startswith(start)] if len(start) >= 4 else []
+    if len(found) != 1:
+        raise UsageError(f"you have no incident {id_[:20]}", "guard incidents mine shows yours")
+    (row,) = found
+    uid, user = os.getuid(), _name()
+    seen = (
+        Sighting(
+            alias=0, host=at["host"], uid=uid, user=user, source=at["source"], path=at["path"], spot="", session="",
+            claim=False, baseline=False, kind=row["kind"], length=row["length"], strict=True, honeytoken=False,
+            harness=at["harness"], job="", line=at["line"], offset=0, audience=row["audience"],
+            **dict.fromkeys(_TIMES, int(at["time"] * 1e6)), count=at["count"],
+        )
+        for at in row["seen"]
+    )  # fmt: skip
+    named = (("site", str(row["id"])),) if row.get("fingerprint", True) else (("", str(row["id"])),)
+    return Secret(str(row["id"]), named, tuple(seen), ())
+
+
 def rotated(id_: str, reason: str, state: str, path: str) -> str:
     """Say that a key was rotated; return the sentence that tells what became of it.
 
@@ -85,17 +120,17 @@ def rotated(id_: str, reason: str, state: str, path: str) -> str:
         pass
     except OSError as error:
         raise StateError(f"{path}: {error.strerror or error}", "try again") from None
-    digits = id_.strip().lower()
-    if not 4 <= len(digits) <= 64 or digits.strip("0123456789abcdef"):
+    start = digits(id_).lower()
+    if not 4 <= len(start) <= 64 or start.strip("0123456789abcdef"):
         raise UsageError(f"{id_} is no incident's id", "it is the 12 digits that the marker and the mail show")
     producer = Producer("incidents", "user")
     event = producer.event(
         "exposure",
         CLAIM,
         Severity.INFO,
-        say("the holder says that {} is rotated", word(digits)),
+        say("the holder says that {} is rotated", word(start)),
         tree=Tree(uid=os.getuid(), user=_name()),
-        detail={"incident": word(digits), "reason": redact_text(reason[:500])},
+        detail={"incident": word(start), "reason": redact_text(reason[:500])},
     )
     sink = SocketSink(producer, socket_path(state))
     sink.emit(event)
@@ -103,7 +138,7 @@ def rotated(id_: str, reason: str, state: str, path: str) -> str:
     sink.close()
     if not done:
         raise StateError("no service of guard's takes this on here", "say it on a login node, or to InfoSec")
-    return f"{digits} told: it is on its way to the site"
+    return f"{start} told: it is on its way to the site"
 
 
 def _name() -> str:

@@ -79,9 +79,9 @@ def _look(sighting: Sighting, secret: Secret, marks: Marks) -> tuple[str, tuple[
 
     def observe(seen: Seen) -> None:
         identity = marks.identity(seen.span)
-        same = identity is not None and (
-            identity.fingerprint in names or any(value in names for _, value in identity.former)
-        )
+        values = (identity.fingerprint, *(value for _, value in identity.former)) if identity is not None else ()
+        # A holder knows the first digits alone, which are whole for who keeps the ledger.
+        same = any(value.startswith(name) for value in values for name in names)
         # Without a fingerprint the kind is all there is to go by: it may be another password of the same owner.
         if same or (not names and seen.span.kind == sighting.kind):
             lines.append(seen.line)

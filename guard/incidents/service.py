@@ -134,6 +134,7 @@ def shown(incident: Incident, uid: int, user: str) -> dict[str, object]:
         "overdue": incident.overdue,
         "audience": incident.audience,
         "length": max((s.length for s in own), default=0),
+        "fingerprint": bool(incident.secret.names[0][0]),
         "seen": [
             {"host": s.host, "source": s.source, "path": s.path, "line": s.line, "time": s.happened_last / 1e6,
              "harness": s.harness, "count": s.count}

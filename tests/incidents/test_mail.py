@@ -200,3 +200,10 @@ def test_nobody_is_written_to_about_a_closed_incident(tmp_path: Path) -> None:
     site.fold(exposure("k"))
     site.desk.decide([site.one("k")], "resolve")
     assert notices.planned(site.desk, MAP, [site.one("k")], only="notice").sent == []
+
+
+def test_a_digest_names_no_key_as_the_one(tmp_path: Path) -> None:
+    site = _site(tmp_path, "localhost:1")
+    site.fold(exposure("a"), exposure("b"))
+    (one,) = notices.planned(site.desk, MAP).sent
+    assert "guard incidents rotated ID " in mail.text(one, site.settings, site.now)

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from guard.incidents.accounts import address_of
 from guard.incidents.privacy import ERASED, LedgerKeeper
 from guard.incidents.report.figures import gather
 from guard.incidents.service import Counter, shown
 from guard.incidents.settings import DAY, Settings
+from tests.conftest import GUARD, Account
 from tests.incidents.made import T0, Site, event, exposure
 
 
@@ -52,3 +55,10 @@ def test_ones_own_question_is_no_read_of_others(tmp_path: Path) -> None:
     Counter(site.desk).answer(1001, "alice", {"ask": "match", "names": []}, guarded=False)
     site.ledger.note_access("carol", "list of 3")
     assert [row.name for row in gather(site.ledger, site.settings, {}, T0 - DAY, T0 + DAY).reads] == ["carol"]
+
+
+@pytest.mark.root
+def test_a_user_gets_no_empty_ledger_of_their_own(account: Account) -> None:
+    done = account.command([GUARD, "incidents", "list"], env={"GUARD_STATE_DIR": ""})
+    assert done.returncode == 3
+    assert "guard incidents mine" in done.stderr

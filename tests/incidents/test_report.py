@@ -178,3 +178,19 @@ def test_a_report_of_a_past_period_tells_what_stood_at_its_end(tmp_path: Path) -
     site.fold(exposure("used later", site.now), exposure("new later", site.now))
     keys = figures.gather(site.ledger, site.settings, {}, T0 - DAY, end).keys
     assert (keys.new, keys.open, keys.overdue, keys.closed) == (3, 1, 1, 2)
+
+
+def test_letters_that_no_page_can_hold_are_in_none(tmp_path: Path) -> None:
+    wild = "a\x00\x1b[2J\u202eb"
+    site = Site(tmp_path, Settings(aup={"bind": wild}))
+    site.fold(
+        exposure("k", source="file", path=wild, at_host=wild, at_tree={"user": wild, "uid": 5, "harness": wild}),
+        event("bind", "bind", host=wild), event("telemetry", "loss", detail={"count": 3, "stage": wild}),
+        event("telemetry", "heartbeat", detail={"controls": {wild: "enforced"}}),
+    )  # fmt: skip
+    found = _figures(site)
+    page = layout.page(found, site.now)
+    texts = (html.render(page), html.render(layout.case(site.one("k"), T0)), markdown.render(page), table.figures(found),
+             table.incidents(site.all(), T0))  # fmt: skip
+    for text in texts:
+        assert not set("\x00\x1b\u202e") & set(text)

@@ -70,6 +70,7 @@ def test_a_holder_sees_claims_and_matches_their_own_and_nothing_else(office: Off
     mine, theirs = (samples.fill(template, rng)[0] for _ in range(2))
     office.guard("key", "init")
     rows = []
+    held = account.write(account.state.parent / "held.txt", f"one\n{mine}\n")
     for key in (mine, theirs):
         office.run("redact", "--check", "--report", str(office.state / "r.jsonl"), input=f"{key}\n")
         rows.append(json.loads((office.state / "r.jsonl").read_text()))
@@ -77,6 +78,8 @@ def test_a_holder_sees_claims_and_matches_their_own_and_nothing_else(office: Off
     office.spool(
         event("exposure", "secret", NOW - HOUR, tree={"uid": account.uid, "user": account.name}, detail=rows[0]),
         event("exposure", "secret", NOW - HOUR, tree={"uid": 4321, "user": "somebody"}, detail=rows[1]),
+        event("exposure", "secret", NOW - HOUR, tree={"uid": account.uid, "user": account.name}, host=os.uname().nodename,
+              detail={**rows[0], "source": "file", "file": str(held)}),
     )  # fmt: skip
     redactor = start(office, "redact", "redact.sock")
     service = start(office, "incidents", "incidents.sock")
@@ -90,6 +93,11 @@ def test_a_holder_sees_claims_and_matches_their_own_and_nothing_else(office: Off
         found = as_user(office, account, "incidents", "match", input=mine)
         assert (found.returncode, found.stdout.strip()) == (1, own)
         assert as_user(office, account, "incidents", "match", input=theirs).stdout.strip() == "none"
+        # The commands that the mail names are the holder's to run.
+        stands = as_user(office, account, "incidents", "places", own, "--check")
+        assert (stands.returncode, "still holds it (line 2)" in stands.stdout) == (1, True), stands.stderr
+        assert f"--in-place {held}" in stands.stdout
+        assert as_user(office, account, "incidents", "places", other).returncode == 2
         refused = as_user(office, account, "incidents", "rotated", other)
         nothing = as_user(office, account, "incidents", "rotated", "0123456789ab")
         assert refused.returncode == nothing.returncode == 2

@@ -9,12 +9,15 @@ from datetime import UTC, datetime
 
 from guard.incidents.report.figures import Figures, Row
 from guard.incidents.workflow import Incident
+from guard.policy.source import printable
 
 
 def _cell(value: object) -> object:
     """Keep a spreadsheet from taking a name or a path for a formula (OWASP: CSV injection)."""
-    text = value if isinstance(value, str) else None
-    return f"'{text}" if text and text[0] in "=+-@\t\r" else value
+    if not isinstance(value, str):
+        return value
+    text = printable(value)
+    return f"'{text}" if value[:1] in ("=", "+", "-", "@", "\t", "\r", "\n") else text
 
 
 def _write(rows: Iterable[Sequence[object]]) -> str:
