@@ -143,8 +143,8 @@ def assess(secret: Secret, settings: Settings, now: int) -> Incident:
     fresh = [s for s in counted if not (s.baseline or s.happened_first < settings.clock_starts)]
     backlog = not fresh and not promoted and not reopened
     received = min((s.received_first for s in (fresh or counted)), default=0)
-    if reopened and state is State.OPEN:
-        start = max(since, received)
+    if reopened and state not in CLOSED:
+        start = max(standing.opened, received)
     else:
         start = promoted if promoted and not fresh else received
     due = start + int((settings.backlog_days if backlog else settings.due_days) * DAY)
@@ -182,6 +182,7 @@ class _Standing:
 
     def __init__(self, sightings: tuple[Sighting, ...]) -> None:
         self.state, self.since, self.reopened = State.OPEN, 0, False
+        self.opened = 0  # when it was opened again: its clock runs from there, whatever is decided meanwhile
         self._sightings = sightings
         self._until = self._rotated = 0
 
@@ -195,7 +196,7 @@ class _Standing:
         if action.verb in ("resolve", "claim"):
             self._rotated = action.at or action.time
         elif action.verb == "reopen":
-            self._rotated, self.reopened = 0, True
+            self._rotated, self.reopened, self.opened = 0, True, action.time
         self.state, self.since = verb.to, action.time
 
     def reach(self, moment: int) -> None:
@@ -203,10 +204,12 @@ class _Standing:
         if self.state in (State.ACCEPTED, State.FALSE_POSITIVE):
             if 0 < self._until <= moment:
                 self.state, self.since, self.reopened = State.OPEN, self._until, True
+                self.opened = self._until
         elif self._rotated and self.state in (State.ROTATED, State.CLAIMED):
             seen = [used for s in self._sightings if (used := self._use(s)) and used <= moment]
             if seen:
-                self.reopened = self.reopened or self.state is State.ROTATED
+                if self.state is State.ROTATED:
+                    self.reopened, self.opened = True, min(seen)
                 self.state, self.since = State.OPEN, min(seen)
 
     def remnants(self) -> tuple[Sighting, ...]:

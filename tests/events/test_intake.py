@@ -129,3 +129,12 @@ def test_only_directories_of_the_pattern_are_places(tmp_path: Path) -> None:
     for name in ("guard-1000", "guard-x", "guard-", "guard-10 00", "guard-1000-more", "other-5"):
         (tmp_path / name).mkdir()
     assert list(places((f"{tmp_path}/guard-{{uid}}", "/nowhere/guard-{uid}"))) == [(1000, f"{tmp_path}/guard-1000")]
+
+
+def test_an_agent_in_its_session_says_for_nobody_that_a_key_is_rotated() -> None:
+    inside = Peer(os.getpid(), 4711, 4711, frozenset({4711}), True)
+    word = claim(control="exposure", rule="incident-claimed", detail={"incident": "0123456789ab"})
+    assert accept(word, USER, node(), Sessions())["rule"] == "incident-claimed"
+    with pytest.raises(EventError, match="only exposures"):
+        accept(word, inside, node(), Sessions())
+    assert accept(claim(control="exposure", rule="secret"), inside, node(), Sessions())["origin"] == "user"

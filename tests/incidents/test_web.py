@@ -162,6 +162,26 @@ def test_two_headers_are_none(site: Site) -> None:
     run(site, test)
 
 
+def test_a_name_or_a_token_that_is_no_text_is_refused_in_words(site: Site) -> None:
+    async def raw(head: bytes, path: str) -> bytes:
+        reader, writer = await asyncio.open_unix_connection(path)
+        writer.write(b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n" + head + b"\r\n\r\n")
+        answer = await reader.read()
+        writer.close()
+        return answer
+
+    async def named(_: Visit) -> None:
+        path = str(Path(site.ledger.path).parent / "web.sock")
+        assert b" 500 " not in (await raw(b"X-Remote-User: al\xffice", path)).split(b"\r\n")[0]
+
+    async def token(_: Visit) -> None:
+        path = str(Path(site.ledger.path).parent / "web.sock")
+        assert b" 500 " not in (await raw(b"Cookie: guard_token=\xff", path)).split(b"\r\n")[0]
+
+    run(site, named)
+    run(site, token, token="t" * 32)
+
+
 def test_on_loopback_the_token_is_asked_always(site: Site) -> None:
     async def test(visit: Visit) -> None:
         assert (await visit("/", "alice"))[0] == 401

@@ -352,3 +352,16 @@ def test_claims_of_nothing_are_not_kept_and_of_anothers_are_passed_over(site: Si
     for digits in ("", "ab", "zzzz", "%", fingerprint("k") + "0"):
         site.fold(event("exposure", "incident-claimed", detail={"incident": digits}))
     assert site.ledger.database.execute("SELECT count(*) FROM pending").fetchone() == (0,)
+
+
+@pytest.mark.parametrize("verb", ["notify", "claim", "assign"])
+def test_a_clock_that_started_anew_is_not_set_back_by_a_decision(site: Site, verb: str) -> None:
+    site.fold(exposure("k"), exposure("used"))
+    site.desk.decide([site.one("k"), site.one("used")], "resolve")
+    site.days(30)
+    site.desk.decide([site.one("k")], "reopen", "it was not")
+    site.fold(exposure("used", site.now))
+    for key in ("k", "used"):
+        assert site.one(key).due == site.now + 7 * DAY
+        (after,) = site.desk.decide([site.one(key)], verb, "carol")
+        assert (after.due, after.overdue) == (site.now + 7 * DAY, False)
