@@ -16,6 +16,7 @@ from guard.events.producer import Producer
 from guard.incidents import notice as telling
 from guard.incidents import office, own, privacy
 from guard.incidents.desk import PRODUCER, Desk
+from guard.redact import Redacted, redact_text
 from guard.redact.fingerprint import state_dir
 
 app = typer.Typer(no_args_is_help=True, help="What is stored about an account: show, export, erase, explain.")
@@ -118,16 +119,9 @@ def purge(
             raise UsageError("nothing was erased")
     with office.opened(state, config) as desk:
         done = privacy.purge(desk.ledger, _keepers(desk, state, name, archives), name, uid, moment)
-        salt, digest = privacy.receipt(name)
-        office.sender(state or state_dir())(
-            [
-                Producer(PRODUCER).event(
-                    "telemetry", "privacy-purged", Severity.INFO,
-                    say("the records of an account were erased: {} in all", sum(done.values())),
-                    detail={"salt": word(salt), "account": word(digest), "records": sum(done.values())},
-                )
-            ]
-        )  # fmt: skip
+        count = sum(done.values())
+        _record(desk, state, "privacy-purged", name,
+                say("the records of an account were erased: {} in all", count), records=count)  # fmt: skip
     for what, count in done.items():
         sys.stdout.write(f"{what:44}{count:>8}\n")
     for line in telling.out_of_reach(name, config or "/etc/guard"):
@@ -142,6 +136,8 @@ def hold(context: typer.Context, user: _User = "", reason: Annotated[str, typer.
     state, config = _places(context)
     with office.opened(state, config) as desk:
         privacy.hold(desk.ledger, user, reason, desk.who)
+        _record(desk, state, "privacy-held", user, say("a legal hold was placed on an account's records"),
+                reason=redact_text(reason.replace(user, "this account")))  # fmt: skip
 
 
 @app.command()
@@ -151,6 +147,18 @@ def release(context: typer.Context, user: _User = "") -> None:
     with office.opened(state, config) as desk:
         if not privacy.release(desk.ledger, user):
             raise StateError(f"there is no hold on {user}", "guard privacy hold places one")
+        _record(desk, state, "privacy-released", user, say("a legal hold was taken from an account's records"))
+
+
+def _record(desk: Desk, state: str, rule: str, name: str, message: Redacted, **more: Redacted | int) -> None:
+    """Put on record who did what to an account's records, without whose they are: a digest under a salt of its own."""
+    salt, digest = privacy.receipt(name)
+    who = redact_text(desk.who if desk.who != name else "")
+    event = Producer(PRODUCER).event(
+        "telemetry", rule, Severity.INFO, message,
+        detail={"salt": word(salt), "account": word(digest), "who": who, **more},
+    )  # fmt: skip
+    office.sender(state or state_dir())([event])
 
 
 @app.command()

@@ -13,7 +13,8 @@ CHANGES: Final = frozenset(
     (
         "policy-changed", "mode-changed", "exception-added", "exception-expired", "suppression-added",
         "suppression-expired", "site-files-broken", "switched-off", "switched-on", "backend-worse", "coverage-lost",
-        "settings", "key-rotated", "privacy-purged", "bypass", "backend", "control",
+        "settings", "key-rotated", "privacy-purged", "privacy-held", "privacy-released",
+        "bypass", "backend", "control",
     )
 )  # fmt: skip
 """Rules of events that tell of a change which somebody made or must know of."""

@@ -257,6 +257,9 @@ def test_after_export_and_purge_the_name_is_nowhere(office: Office, tmp_path: Pa
     for name in ("ledger.db", "ledger.db-wal", "ledger.db-shm"):
         (office.state / name).unlink(missing_ok=True)
     assert user not in office.guard("incidents", "export", "--all")  # made again from what is left
+    changes = json.loads(office.guard("report", "--json"))["changes"]
+    assert [c["rule"] for c in changes] == ["privacy-held", "privacy-released", "privacy-purged"]
+    assert all(c["who"] for c in changes)
     assert "privacy-purged" in b"".join(p.read_bytes() for p in (office.state / "spool").iterdir() if p.is_file()).decode("latin-1")
 
 
