@@ -194,3 +194,11 @@ def test_letters_that_no_page_can_hold_are_in_none(tmp_path: Path) -> None:
              table.incidents(site.all(), T0))  # fmt: skip
     for text in texts:
         assert not set("\x00\x1b\u202e") & set(text)
+
+
+def test_the_time_to_rotation_ends_with_it_not_with_its_entry(tmp_path: Path) -> None:
+    site = Site(tmp_path)
+    site.fold(exposure("k"))
+    site.days(10)
+    site.desk.decide([site.one("k")], "resolve", at=T0 + 2 * DAY)
+    assert _figures(site).keys.median_days == 2

@@ -219,7 +219,7 @@ def _keys(incidents: Sequence[Incident], accounts: Mapping[str, Account], since:
         backlog=sum(one.backlog and not one.closed for one in incidents),
         unmatched=sum(not one.matched for one in open_),
         remnants=sum(len(one.remnants) for one in current),
-        median_days=round(statistics.median((one.since - _received(one)) / DAY for one in rotated), 2)
+        median_days=round(statistics.median(max(0, _rotated(one) - _received(one)) / DAY for one in rotated), 2)
         if rotated
         else None,
         by={name: _grouped((new, open_, overdue), of) for name, of in groupings.items()},
@@ -233,6 +233,11 @@ def _received(incident: Incident) -> int:
         (s.received_first for s in incident.secret.sightings if s.strict and not s.baseline),
         default=incident.received,
     )
+
+
+def _rotated(incident: Incident) -> int:
+    """Return when a key was rotated, which may be long before somebody wrote it down."""
+    return next((a.at or a.time for a in reversed(incident.secret.actions) if a.verb == "resolve"), incident.since)
 
 
 def _each(incident: Incident, of: Callable[[Sighting], str]) -> Iterable[str]:
