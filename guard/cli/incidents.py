@@ -227,6 +227,8 @@ def resolve(
     done = when(at)
     if done > time.time() * 1e6:
         raise UsageError("--at is in the future", "say when it was rotated")
+    if done < 0:
+        raise UsageError(f"--at {at} is before 1970", "say when it was rotated")
     wanted = _filter(states, kinds, users, hosts, harnesses, sources, audiences, overdue, backlog, False, False, since)
     with _desk(context) as desk:
         _decide(desk, _meant(desk, ids, wanted), "false-positive" if false_positive else "resolve", reason=reason,

@@ -119,6 +119,7 @@ def test_a_decision_outlives_the_command_and_is_an_event(office: Office) -> None
         (("list", "--state-is", "opn"), "known are open"), (("list", "--since", "yesterday"), "is no time"),
         (("resolve", "ID", "--at", "2999-01-01"), "in the future"), (("reopen", "ID", "--reason", "x"), "it is open already"),
         (("promote", "ID"), "not in the backlog"), (("assign", "", "ID"), "no name"), (("export", "nothing"), "there is no incident"),
+        (("accept", "ID", "--until", "99999d", "--reason", "x"), "centuries away"), (("resolve", "ID", "--at", "99999d"), "before 1970"),
     ],
 )  # fmt: skip
 def test_a_wrong_word_is_one_clear_error(office: Office, words: tuple[str, ...], says: str) -> None:
