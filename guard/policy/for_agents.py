@@ -75,7 +75,7 @@ def _place(pattern: str) -> str:
             return word
         if pattern.startswith(start + "/"):
             pattern = pattern.replace(start + "/", "$TMPDIR/" if start == "{tmp}" else "")
-    return f"`{pattern.replace('{home}', '~')}`"
+    return f"`{pattern.replace('{home}', '~').replace('{uid}', '$UID').replace('{', '$').replace('}', '')}`"
 
 
 def _listed(patterns: Iterable[str], first: Iterable[str] = ()) -> str:

@@ -327,7 +327,7 @@ ACTS = (
     Act("mount over /tmp in one", "kernel-surface", mount),
     Act("set up io_uring", "kernel-surface", lambda _: call("io_uring_setup", 4, bytes(120))),
     Act("add a key to the key ring", "kernel-surface", lambda _: call("add_key", b"user", b"demo", b"x", 1, -3)),
-    Act("open another program's System V memory", "kernel-surface", shared_memory),
+    Act("open another's System V memory", "kernel-surface", shared_memory),
     Act("switch address randomisation off", "kernel-surface", no_random_layout),
     Act("handle page faults (userfaultfd)", "kernel-surface", lambda _: call("userfaultfd", 1)),
     Act("watch the CPU (perf_event_open)", "kernel-surface", perf),

@@ -77,7 +77,7 @@ SURFACE = [
     ),
     forbid(
         "kernel-surface",
-        "open another program's System V memory",
+        "open another's System V memory",
         lambda stage: call("shmget", number(stage, "segment"), 0, 0),
         unless="kernel.sysv_ipc=allow",
     ),
