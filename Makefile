@@ -15,11 +15,12 @@ lint: setup
 both = tests/system/test_events.py tests/system/test_ipc.py tests/system/test_processes.py \
 	tests/system/test_supervised_life.py tests/system/test_private_tmp.py
 
-# Files side by side: most tests wait for processes and not for the processor.
+# Files side by side: most tests wait for processes and not for the processor. The monitor sees the whole node: alone.
 side = -n 3 --dist loadgroup
 
 test: setup lint
-	@.venv/bin/python -m pytest -q $(side)
+	@.venv/bin/python -m pytest -q $(side) --ignore tests/monitor
+	@.venv/bin/python -m pytest -q tests/monitor
 	@GUARD_TEST_LAUNCHER=exec .venv/bin/python -m pytest -q $(side) $(both)
 
 test-long: setup lint

@@ -40,9 +40,9 @@ JOBS = (
         printf 'whatis("a tool")\\nprepend_path("PATH", "%s/tool/bin")\\nsetenv("TOOL_HOME", "%s")\\n' $HERE $HERE > modules/tool/1.0.lua
         mkdir -p tool/bin; printf '#!/bin/sh\\necho done\\n' > tool/bin/tool; chmod 755 tool/bin/tool
         module use $HERE/modules
-        module avail 2>&1 | grep -q tool/1.0
+        module --ignore_cache -t avail tool 2>&1 | grep tool/1.0 > /dev/null
         module load tool/1.0
-        module list 2>&1 | grep -q tool/1.0
+        module -t list 2>&1 | grep tool/1.0 > /dev/null
         test "$TOOL_HOME" = $HERE
         tool
         module unload tool

@@ -248,7 +248,7 @@ def test_without_the_overlay_no_job_is_submitted_and_the_denial_names_it(
 def test_conda_creates_an_environment(account: Account, project: Path, outside: Path) -> None:
     pytest.importorskip("rattler")
     script = account.write(project / "conda.py", Path(__file__).with_name("conda.py").read_bytes())
-    interpreter = str(ROOT / ".venv/bin/python")
+    interpreter = str((ROOT / ".venv").resolve() / "bin/python")  # the clone itself may be private
     assert account.command([interpreter, "-I", str(script), "channel", str(project / "channel")]).returncode == 0
     account.command(["mkdir", "-p", ".conda/envs", ".conda/pkgs"])  # a grant of what does not exist is skipped
     where = [str(project / "channel"), str(account.home / ".conda/envs/work"), str(account.home / ".conda/pkgs")]
