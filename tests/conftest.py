@@ -246,6 +246,12 @@ def project(account: Account) -> Iterator[Path]:
     shutil.rmtree(path, ignore_errors=True)
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """Put each process that runs tests into a group of its own: what is sent to a group ends nobody else's tests."""
+    if hasattr(config, "workerinput"):
+        os.setpgid(0, 0)
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Keep a file's tests in one process, and skip what needs root where we are not, and say so."""
     for item in items:

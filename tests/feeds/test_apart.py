@@ -47,6 +47,18 @@ def test_a_destination_that_never_answers_delays_no_other_feed(tmp_path: Path) -
             assert running.poll() is None
 
 
+def _process(folder: Path) -> int:
+    """The process of the feed `file`: 0 stands for none, and a signal to 0 goes to everybody."""
+    seen: list[int] = []
+
+    def running() -> bool:
+        seen.append(int(str(status(folder, "file").get("pid") or 0)))
+        return seen[-1] > 0
+
+    until(running, 20, "the process")
+    return seen[-1]
+
+
 @pytest.mark.timeout(60)
 def test_a_frozen_feed_is_killed_and_started_again(tmp_path: Path) -> None:
     made.write(tmp_path / "a.jsonl", made.events(10))
@@ -57,8 +69,7 @@ def test_a_frozen_feed_is_killed_and_started_again(tmp_path: Path) -> None:
     )
     with feeds("--config", str(config), "--input", str(tmp_path / "a.jsonl")) as running:
         until(lambda: lines(tmp_path / "out.jsonl") == 10, 20, "the first events")
-        until(lambda: bool(status(tmp_path, "file").get("pid")), 20, "the process")
-        frozen = int(str(status(tmp_path, "file")["pid"]))
+        frozen = _process(tmp_path)
         os.kill(frozen, signal.SIGSTOP)
         with Spool(str(tmp_path / "spool")) as spool:
             spool.append(made.events(5))
@@ -77,8 +88,8 @@ def test_a_feed_that_dies_is_started_again(tmp_path: Path) -> None:
     made.write(tmp_path / "a.jsonl", made.events(10))
     config = toml(tmp_path, ['name = "file"', 'kind = "jsonl"', f'path = "{tmp_path}/out.jsonl"'])
     with feeds("--config", str(config), "--input", str(tmp_path / "a.jsonl")):
-        until(lambda: bool(status(tmp_path, "file").get("pid")) and lines(tmp_path / "out.jsonl") == 10, 20, "the start")
-        os.kill(int(str(status(tmp_path, "file")["pid"])), signal.SIGKILL)
+        until(lambda: lines(tmp_path / "out.jsonl") == 10, 20, "the first events")
+        os.kill(_process(tmp_path), signal.SIGKILL)
         with Spool(str(tmp_path / "spool")) as spool:
             spool.append(made.events(5))
         until(lambda: lines(tmp_path / "out.jsonl") == 15, 20, "the events after its death")
