@@ -74,7 +74,7 @@ def test_an_overlay_opens_the_user_s_system_v_ipc(stage: Stage) -> None:
 @pytest.fixture
 def segment(stage: Stage) -> Iterator[Path]:
     """Shared memory of another program of the user's."""
-    path = stage.account.write(Path(f"/dev/shm/guard-test-{os.getpid()}"), "secret", 0o600)
+    path = stage.account.write(Path(f"/dev/shm/guard-test-{os.urandom(6).hex()}"), "secret", 0o600)
     yield path
     path.unlink(missing_ok=True)
 
