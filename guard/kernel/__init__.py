@@ -68,7 +68,9 @@ class _Long(_ctypes._SimpleCData):  # type: ignore[type-arg]
     _type_ = "l"
 
 
-class _Char(_ctypes._SimpleCData):  # type: ignore[type-arg]
+class Char(_ctypes._SimpleCData):  # type: ignore[type-arg]
+    """A byte of a buffer that the kernel reads or fills."""
+
     _type_ = "c"
 
 
@@ -164,7 +166,20 @@ def prctl(option: int, *args: int) -> int:
     return syscall("prctl", option, *args, *(0,) * (4 - len(args)))
 
 
+def filter_program(program: bytes) -> "tuple[bytes, object]":
+    """`struct sock_fprog` for a classic BPF program, and what it points to, which must outlive its use."""
+
+    class Program(_ctypes.Array):  # type: ignore[type-arg]
+        _type_ = Char
+        _length_ = len(program)
+
+    held = Program.from_buffer_copy(program)
+    # u16 length in instructions, padding to the pointer, pointer.
+    return (len(program) // 8).to_bytes(8, sys.byteorder) + _ctypes.addressof(held).to_bytes(8, sys.byteorder), held
+
+
 def load_filter(program: bytes, flags: int) -> int:
+
     """Put a classic BPF program in front of every system call of this thread (seccomp(2)).
 
     Args:
@@ -174,14 +189,7 @@ def load_filter(program: bytes, flags: int) -> int:
     Returns:
         0, or the listener's descriptor when flags ask for one.
     """
-
-    class Program(_ctypes.Array):  # type: ignore[type-arg]
-        _type_ = _Char
-        _length_ = len(program)
-
-    held = Program.from_buffer_copy(program)
-    # struct sock_fprog: u16 length in instructions, padding to the pointer, pointer.
-    fprog = (len(program) // 8).to_bytes(8, sys.byteorder) + _ctypes.addressof(held).to_bytes(8, sys.byteorder)
+    fprog, _held = filter_program(program)
     try:
         return syscall("seccomp", SECCOMP_SET_MODE_FILTER, flags, fprog)
     except OSError as error:

@@ -11,7 +11,7 @@ import posix as os
 import struct
 import sys
 
-from guard.kernel import MACHINE, NUMBERS, libc_syscall, load_filter
+from guard.kernel import MACHINE, NUMBERS, Char, libc_syscall, load_filter
 
 # linux/seccomp.h, the same on x86-64 and aarch64.
 RECV, SEND, ID_VALID, ADDFD = 0xC0502100, 0xC0182101, 0x40082102, 0x40182103
@@ -50,12 +50,8 @@ def load_listener(program: bytes, flags: int) -> int:
         return load_filter(program, flags | NEW_LISTENER)
 
 
-class _Byte(_ctypes._SimpleCData):  # type: ignore[type-arg]
-    _type_ = "c"
-
-
 class _Page(_ctypes.Array):  # type: ignore[type-arg]
-    _type_ = _Byte
+    _type_ = Char
     _length_ = _PAGE
 
 

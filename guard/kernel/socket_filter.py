@@ -3,10 +3,10 @@
 Attached and locked (SO_LOCK_FILTER) before a program gets the socket, it stays whatever the program does.
 """
 
-import _ctypes
 import _socket
 import struct
-import sys
+
+from guard.kernel import filter_program
 
 _SO_ATTACH_FILTER, _SO_LOCK_FILTER = 26, 44
 _WORD, _HALF, _BYTE, _AND, _RETURN = 0x20, 0x28, 0x30, 0x54, 0x06
@@ -22,10 +22,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     Peer = tuple[int, int, bytes, int]
-
-
-class _Char(_ctypes._SimpleCData):  # type: ignore[type-arg]
-    _type_ = "c"
 
 
 def hears(peers: "Iterable[Peer]") -> bytes:
@@ -69,13 +65,6 @@ def lock(socket: "_socket.socket", program: bytes) -> None:
     Raises:
         OSError: the kernel refuses it; the socket is then as it was.
     """
-
-    class Program(_ctypes.Array):  # type: ignore[type-arg]
-        _type_ = _Char
-        _length_ = len(program)
-
-    held = Program.from_buffer_copy(program)
-    # struct sock_fprog: u16 length in instructions, padding to the pointer, pointer.
-    fprog = (len(program) // 8).to_bytes(8, sys.byteorder) + _ctypes.addressof(held).to_bytes(8, sys.byteorder)
+    fprog, _held = filter_program(program)
     socket.setsockopt(_socket.SOL_SOCKET, _SO_ATTACH_FILTER, fprog)
     socket.setsockopt(_socket.SOL_SOCKET, _SO_LOCK_FILTER, 1)

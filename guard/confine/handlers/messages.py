@@ -20,7 +20,7 @@ import struct
 from guard.confine.handlers.base import CONTINUE, PENDING
 from guard.confine.handlers.taken import INET, Taken, sockaddr
 from guard.confine.handlers.waiting import EAGAIN
-from guard.kernel import syscall
+from guard.kernel import Char, syscall
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -48,13 +48,9 @@ _SIGPIPE = 13
 _STREAM_OF_INET = (_socket.SOCK_STREAM,)
 
 
-class _Byte(_ctypes._SimpleCData):  # type: ignore[type-arg]
-    _type_ = "c"
-
-
 def _at(content: bytearray) -> int:
     """The address of a buffer that is not empty; the buffer must outlive its use."""
-    return _ctypes.addressof(_Byte.from_buffer(content))
+    return _ctypes.addressof(Char.from_buffer(content))
 
 
 def _parts(control: bytearray) -> "Iterator[tuple[int, int, int, int]]":
@@ -277,7 +273,6 @@ class Messages:
                 return rest.sent
             raise
         return PENDING
-
 
     def _wait_for(self, more: int) -> None:
         self._waiting += more

@@ -10,7 +10,7 @@ import fcntl
 import posix as os
 import sys
 
-from guard.kernel import MACHINE, NUMBERS, O_PATH, libc_syscall
+from guard.kernel import MACHINE, NUMBERS, O_PATH, Char, libc_syscall
 from guard.kernel.notify import Call, Gone, Unreadable
 
 AT_FDCWD = 0xFFFFFF9C
@@ -32,12 +32,8 @@ _FSTATFS = {"x86_64": 138, "aarch64": 44}.get(MACHINE, -1)
 _STATFS, _PROC_MAGIC = 120, 0x9FA0  # sizeof struct statfs on 64 bits; linux/magic.h
 
 
-class _Byte(_ctypes._SimpleCData):  # type: ignore[type-arg]
-    _type_ = "c"
-
-
 class _Statfs(_ctypes.Array):  # type: ignore[type-arg]
-    _type_ = _Byte
+    _type_ = Char
     _length_ = _STATFS
 
 
