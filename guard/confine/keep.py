@@ -10,14 +10,12 @@ Whoever goes on making it is ended with the whole session: a name that comes bac
 
 import posix as os
 
-from guard.kernel import NUMBERS, dirname, open_beneath, syscall
+from guard.kernel import dirname, open_beneath, syscall
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-_MACHINES = {"x86_64": (254, 294), "aarch64": (27, 26)}
-NUMBERS.update(zip(("inotify_add_watch", "inotify_init1"), _MACHINES.get(os.uname().machine, ()), strict=False))
 _IN_MOVED_TO, _IN_CREATE, _IN_ONLYDIR = 0x80, 0x100, 0x1000000
 PATIENCE = 8  # times that one name may come back
 

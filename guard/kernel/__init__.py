@@ -14,19 +14,31 @@ MACHINE = os.uname().machine
 _NUMBERS = {
     "x86_64": {
         "capset": 126,
+        "fstatfs": 138,
         "prctl": 157,
         "mount": 165,
+        "inotify_add_watch": 254,
         "unshare": 272,
+        "inotify_init1": 294,
         "prlimit64": 302,
+        "process_vm_readv": 310,
+        "process_vm_writev": 311,
         "seccomp": 317,
+        "statx": 332,
     },
     "aarch64": {
+        "inotify_init1": 26,
+        "inotify_add_watch": 27,
         "mount": 40,
+        "fstatfs": 44,
         "capset": 91,
         "unshare": 97,
         "prctl": 167,
         "prlimit64": 261,
+        "process_vm_readv": 270,
+        "process_vm_writev": 271,
         "seccomp": 277,
+        "statx": 291,
     },
 }
 _COMMON = {

@@ -11,14 +11,14 @@ import posix as os
 import struct
 import sys
 
-from guard.kernel import MACHINE, NUMBERS, Char, libc_syscall, load_filter
+from guard.kernel import NUMBERS, Char, libc_syscall, load_filter
 
 # linux/seccomp.h, the same on x86-64 and aarch64.
 RECV, SEND, ID_VALID, ADDFD = 0xC0502100, 0xC0182101, 0x40082102, 0x40182103
 FLAG_CONTINUE = 1
 NEW_LISTENER, WAIT_KILLABLE_RECV = 8, 32
-_PROCESS_VM_READV = {"x86_64": 310, "aarch64": 270}.get(MACHINE, -1)
-_PROCESS_VM_WRITEV = {"x86_64": 311, "aarch64": 271}.get(MACHINE, -1)
+_PROCESS_VM_READV = NUMBERS.get("process_vm_readv", -1)
+_PROCESS_VM_WRITEV = NUMBERS.get("process_vm_writev", -1)
 _PIDFD_OPEN, _PIDFD_GETFD = NUMBERS["pidfd_open"], NUMBERS["pidfd_getfd"]
 
 _NOTIFICATION = struct.Struct("@QIIiIQ6Q")  # id, pid, flags, then struct seccomp_data: nr, arch, ip, args

@@ -28,8 +28,6 @@ _NOTIF_RECV, _NOTIF_SEND, _NOTIF_SIZE = 0xC0502100, 0xC0182101, 80
 _CREATE_RULESET_ERRATA = 2
 _PIDFD_THREAD = os.O_EXCL
 _PR_SET_PDEATHSIG = 1
-# A call that the launcher never makes; the same number on all 64-bit architectures.
-kernel.NUMBERS.update(pidfd_getfd=438)
 
 
 class Failed(Exception):  # noqa: N818 - an outcome, not a programming error

@@ -10,7 +10,7 @@ import fcntl
 import posix as os
 import sys
 
-from guard.kernel import MACHINE, NUMBERS, O_PATH, Char, libc_syscall
+from guard.kernel import NUMBERS, O_PATH, Char, libc_syscall
 from guard.kernel.notify import Call, Gone, Unreadable
 
 AT_FDCWD = 0xFFFFFF9C
@@ -28,7 +28,7 @@ _FOLLOWING, _NOT_FOLLOWING = (
 _UNDECIDED = (_ELOOP, _ENOENT, _EAGAIN, _ENOSYS, _EPERM)
 """Errors that may come of /proc/self being ours, of a link into a process, or of openat2 itself."""
 
-_FSTATFS = {"x86_64": 138, "aarch64": 44}.get(MACHINE, -1)
+_FSTATFS = NUMBERS.get("fstatfs", -1)
 _STATFS, _PROC_MAGIC = 120, 0x9FA0  # sizeof struct statfs on 64 bits; linux/magic.h
 
 
