@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from guard.confine import Denied, covers, places, written
+from guard.kernel import landlock
 
 Plan = dict[str, Any]
 
@@ -28,11 +29,11 @@ def portable(plan: Plan, project: str, home: str) -> bytes:
     steps.add("P")
     steps.add("n", plan["umask"], plan["restrict_flags"], written.LONGEST_NAME)
     steps.add("N", plan["policy"])
-    abi, handled = plan["abi"], (plan["handled_fs"], plan["handled_net"], plan["scoped"])
-    if plan["mode"] != "enforce" or not abi or not any(handled):
+    handled = plan["handled_fs"], plan["handled_net"], plan["scoped"]
+    if plan["mode"] != "enforce" or not plan["abi"] or not any(handled):
         raise ValueError("the plan enforces nothing there")
     steps.add("t", "/tmp/guard-exec")  # noqa: S108 - a private one is made inside
-    steps.add("c", 8 if abi < 4 else 16 if abi < 6 else 24, *handled)
+    steps.add("c", landlock.attribute_size(plan["abi"]), *handled)
     if plan["fs"]:
         variables: dict[str, tuple[str, ...]] = {"project": (project,), "home": (home,), "tmp": ("{tmp}",)}
         denied: Denied = {}

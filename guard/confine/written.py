@@ -313,7 +313,7 @@ class Writer:
             def __init__(self, abi: int, fs: int, net: int = 0, scoped: int = 0) -> None:
                 super().__init__(abi, fs, net, scoped)
                 writer._has_ruleset = True
-                writer._step("c", 8 if abi < 4 else 16 if abi < 6 else 24, fs, net, scoped)
+                writer._step("c", landlock.attribute_size(abi), fs, net, scoped)
 
             def allow_path(self, fd: int, access: int, is_directory: "bool | None" = None) -> None:
                 super().allow_path(fd, access, is_directory)
@@ -481,8 +481,7 @@ class Writer:
         steps.add("v", f"GUARD_POLICY={plan['policy']}")
         for number, value in plan["rlimits"]:
             steps.add("l", number, value)
-        own_ipc = getattr(launch, "own_ipc", b"")
-        steps.add("b", plan["seccomp_flags"], own_ipc + plan["bpf_supervised" if supervised else "bpf"])
+        steps.add("b", plan["seccomp_flags"], launch.own_ipc + plan["bpf_supervised" if supervised else "bpf"])
         if supervised:
             from guard.confine import beside
 

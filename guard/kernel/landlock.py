@@ -63,6 +63,11 @@ def handled_fs(abi: int) -> int:
     return (1 << 13) - 1 | (abi >= 2) * REFER | (abi >= 3) * TRUNCATE | (abi >= 5) * IOCTL_DEV
 
 
+def attribute_size(abi: int) -> int:
+    """The bytes of `struct landlock_ruleset_attr` that an ABI knows: file rights, then network, then scopes."""
+    return 8 if abi < 4 else 16 if abi < 6 else 24
+
+
 class Ruleset:
     """One Landlock ruleset, one layer: REFER would be refused by any further layer without it.
 
@@ -73,9 +78,8 @@ class Ruleset:
 
     def __init__(self, abi: int, fs: int, net: int = 0, scoped: int = 0) -> None:
         attribute = b"".join(part.to_bytes(8, sys.byteorder) for part in (fs, net, scoped))
-        size = 8 if abi < 4 else 16 if abi < 6 else 24
         self._fs = fs
-        self._fd = syscall("landlock_create_ruleset", attribute, size, 0)
+        self._fd = syscall("landlock_create_ruleset", attribute, attribute_size(abi), 0)
 
     def allow_path(self, fd: int, access: int, is_directory: "bool | None" = None) -> None:
         """Grant rights on and beneath an open file or directory.
