@@ -199,8 +199,7 @@ def _pass_on(handle: int, number: int) -> None:
 
 def _is_stopped(pid: int) -> bool:
     try:
-        with open(f"/proc/{pid}/stat", "rb") as file:
-            return file.read().rpartition(b") ")[2][:1] == b"T"
+        return kernel.process_fields(pid)[0] == b"T"
     except OSError:
         return False
 

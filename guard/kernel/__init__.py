@@ -248,6 +248,17 @@ def drop_capabilities(keep: int = 0) -> None:
     syscall("capset", header, low + low + none + high + high + none)
 
 
+def process_fields(pid: int) -> "list[bytes]":
+    """What /proc/PID/stat says after the name, which may hold anything: state, parent, group, and so on (proc(5)).
+
+    Raises:
+        OSError: there is no such process.
+    """
+    with open(f"/proc/{pid}/stat", "rb", buffering=0) as file:
+        text = file.read()
+    return text[text.rindex(b")") + 2 :].split()
+
+
 def permitted() -> int:
     """The capabilities that this process has or may have, as a bit set."""
     with open("/proc/self/status", "rb") as status:

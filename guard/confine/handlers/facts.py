@@ -152,9 +152,7 @@ def descriptor_in(path: str) -> int:
 def parent(pid: int) -> int:
     """The parent of a process; 0 where it is gone."""
     try:
-        with open(f"/proc/{pid}/stat", "rb") as file:
-            text = file.read()
-        return int(text[text.rindex(b")") + 2 :].split()[1])
+        return int(kernel.process_fields(pid)[1])
     except (OSError, ValueError):
         return 0
 

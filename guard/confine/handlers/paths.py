@@ -10,7 +10,7 @@ import fcntl
 import posix as os
 import sys
 
-from guard.kernel import NUMBERS, O_PATH, Char, libc_syscall
+from guard.kernel import NUMBERS, O_PATH, Char, libc_syscall, process_fields
 from guard.kernel.notify import Call, Gone, Unreadable
 
 AT_FDCWD = 0xFFFFFF9C
@@ -52,12 +52,9 @@ def in_tree(pid: int, above: int) -> bool:
             if pid <= 1:
                 return False
             try:
-                with open(f"/proc/{pid}/stat", "rb", buffering=0) as file:
-                    text = file.read()
+                pid = int(process_fields(pid)[1])
             except OSError:
                 break
-            # The name in parentheses may hold anything; the parent stands second after the last one.
-            pid = int(text[text.rindex(b")") + 2 :].split(None, 2)[1])
         if pid == start:
             return False
         pid = start

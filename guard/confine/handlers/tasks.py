@@ -4,6 +4,7 @@ import posix as os
 
 from guard.confine.handlers import paths
 from guard.confine.handlers.base import CONTINUE, Call, Supervisor
+from guard.kernel import process_fields
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -72,8 +73,6 @@ def _is_ours(group: int) -> bool:
 
 def _group_of(pid: int) -> int:
     try:
-        with open(f"/proc/{pid}/stat", "rb", buffering=0) as file:
-            text = file.read()
+        return int(process_fields(pid)[2])
     except OSError:
         return -1
-    return int(text[text.rindex(b")") + 2 :].split(None, 3)[2])

@@ -13,7 +13,7 @@ import select
 import sys
 import time
 
-from guard.kernel import syscall
+from guard.kernel import process_fields, syscall
 from guard.kernel.notify import Call, Gone
 
 TYPE_CHECKING = False
@@ -241,7 +241,6 @@ def _stops(pid: int, group: int) -> bool:
     try:
         threads = (int(name) for name in os.listdir(f"/proc/{pid}/task"))
         other = group if group != pid else next(thread for thread in threads if thread != pid)
-        with open(f"/proc/{other}/stat", "rb") as file:
-            return file.read().rpartition(b") ")[2][:1] == b"T"
+        return process_fields(other)[0] == b"T"
     except (OSError, ValueError, StopIteration):
         return False
