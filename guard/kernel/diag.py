@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 
 _NETLINK, _ROUTE, _SOCK_DIAG = 16, 0, 4
 _SOCK_DIAG_BY_FAMILY, _RTM_GETADDR, _RTM_NEWADDR = 20, 22, 20
-_NLMSG_ERROR, _NLMSG_DONE, _REQUEST_DUMP = 2, 3, 0x301
+_NLMSG_ERROR, _NLMSG_DONE, _REQUEST, _REQUEST_DUMP = 2, 3, 0x1, 0x301
 _SO_COOKIE, _ESTABLISHED = 57, 1
 _LISTEN, _ANY_STATE = 1 << 10, 0xFFFFFFFF
 _S_GE, _S_LE = 2, 3  # INET_DIAG_BC_*
-_UNIX_SHOW_NAME_VFS = 3
+_UNIX_SHOW_NAME_VFS, _UNIX_SHOW_PEER = 3, 4
 _V6ONLY = 11  # INET_DIAG_SKV6ONLY
 _ANY4, _ANY6 = bytes(4), bytes(16)
 _HEAD = 16
@@ -151,6 +151,18 @@ def unix_sockets() -> "list[tuple[int, bytes, int, int]]":
     return found
 
 
+def unix_peer(inode: int) -> int:
+    """The inode of the unix socket that one is connected to; 0 where there is none, or the kernel does not say."""
+    request = bytes((_socket.AF_UNIX, 0, 0, 0)) + _ANY_STATE.to_bytes(4, sys.byteorder)
+    request += inode.to_bytes(4, sys.byteorder) + _UNIX_SHOW_PEER.to_bytes(4, sys.byteorder) + b"\xff" * 8  # any cookie
+    try:
+        with _Netlink(_SOCK_DIAG) as netlink:
+            _, body = next(_messages(netlink, _SOCK_DIAG_BY_FAMILY, request, _REQUEST), (0, b""))
+    except OSError:
+        return 0
+    return int.from_bytes(dict(_attributes(body, 16)).get(2, b""), sys.byteorder)  # UNIX_DIAG_PEER
+
+
 def local_addresses() -> "list[bytes]":
     """The host's own addresses, 4 or 16 bytes each; empty where the kernel does not say."""
     found = []
@@ -167,8 +179,12 @@ def local_addresses() -> "list[bytes]":
 
 def _dump(netlink: "_socket.socket", kind: int, request: bytes) -> "Iterator[tuple[int, bytes]]":
     """Ask for a whole table; yields (type, body) of each of its messages."""
+    return _messages(netlink, kind, request, _REQUEST_DUMP)
+
+
+def _messages(netlink: "_socket.socket", kind: int, request: bytes, flags: int) -> "Iterator[tuple[int, bytes]]":
     length = (_HEAD + len(request)).to_bytes(4, sys.byteorder)
-    head = length + kind.to_bytes(2, sys.byteorder) + _REQUEST_DUMP.to_bytes(2, sys.byteorder) + bytes(8)
+    head = length + kind.to_bytes(2, sys.byteorder) + flags.to_bytes(2, sys.byteorder) + bytes(8)
     netlink.send(head + request)
     while True:
         answer = netlink.recv(1 << 16)

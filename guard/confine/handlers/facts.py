@@ -310,9 +310,6 @@ def born(fd: int) -> float:
     return float(seconds + fraction / 1e9)
 
 
-_ASK = struct.Struct("@IHHIIBBHIIIII")  # struct nlmsghdr, struct unix_diag_req
-
-
 def peer_of(call: "Call", number: int, link: str) -> str:
     """The key of what a socket is connected to: `network:` beyond this host's unix sockets (sock_diag(7))."""
     try:
@@ -325,26 +322,7 @@ def peer_of(call: "Call", number: int, link: str) -> str:
         return "network:" + link
     if family != _socket.AF_UNIX:
         return link
-    inode = int(link[8:-1])
-    request = _ASK.pack(_ASK.size, 20, 1, 1, 0, _socket.AF_UNIX, 0, 0, 0xFFFFFFFF, inode, 4, 0xFFFFFFFF, 0xFFFFFFFF)
-    try:
-        diagnosis = _socket.socket(_socket.AF_NETLINK, _socket.SOCK_RAW | _socket.SOCK_CLOEXEC, 4)
-    except OSError:
-        return link
-    try:
-        diagnosis.settimeout(0.5)
-        diagnosis.send(request)
-        answer = diagnosis.recv(4096)
-    except OSError:
-        return link
-    finally:
-        diagnosis.close()
-    at = 32  # past struct nlmsghdr and struct unix_diag_msg
-    if len(answer) < at or int.from_bytes(answer[4:6], "little") != 20:
-        return link
-    while at + 8 <= len(answer):
-        size, kind = struct.unpack_from("@HH", answer, at)
-        if kind == 2 and size >= 8:
-            return f"socket:[{int.from_bytes(answer[at + 4 : at + 8], 'little')}]"
-        at += max(4, (size + 3) & ~3)
-    return link
+    from guard.kernel import diag  # few programs read a socket: not before the first does
+
+    peer = diag.unix_peer(int(link[8:-1]))
+    return f"socket:[{peer}]" if peer else link
