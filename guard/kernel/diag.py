@@ -151,6 +151,17 @@ def unix_sockets() -> "list[tuple[int, bytes, int, int]]":
     return found
 
 
+def is_at(about: "os.stat_result", inode: int, device: int) -> bool:
+    """Whether the file that `unix_sockets` tells of a socket is this one.
+
+    Anonymous devices (major 0: btrfs, overlay) may have another number for us than in the kernel: there the inode
+    has to do.
+    """
+    major = about.st_dev >> 8 & 0xFFF
+    number = major << 20 | about.st_dev & 0xFF | about.st_dev >> 12 & 0xFFF00
+    return inode == about.st_ino & 0xFFFFFFFF and (not major or device == number)
+
+
 def unix_peer(inode: int) -> int:
     """The inode of the unix socket that one is connected to; 0 where there is none, or the kernel does not say."""
     request = bytes((_socket.AF_UNIX, 0, 0, 0)) + _ANY_STATE.to_bytes(4, sys.byteorder)

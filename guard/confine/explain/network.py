@@ -325,13 +325,7 @@ def _foreign(session: Session, real: str) -> str:
 def _listeners(session: Session, real: str, about: os.stat_result) -> list[int]:
     """Return the sockets that are bound to a file; inside a session by name, for no more can be seen there."""
     if not session.here.inside:
-        device = about.st_dev >> 8 & 0xFFF
-        number = device << 20 | about.st_dev & 0xFF | about.st_dev >> 12 & 0xFFF00
-        return [
-            inode
-            for inode, _, file, where in diag.unix_sockets()
-            if file == about.st_ino & 0xFFFFFFFF and (not device or where == number)
-        ]
+        return [mark for mark, _, inode, device in diag.unix_sockets() if diag.is_at(about, inode, device)]
     return [inode for inode, name in _named() if os.path.join(os.path.dirname(real), name) == real]
 
 

@@ -145,12 +145,7 @@ class UnixSockets:
         if any(real == name or real.startswith(name + "/") for name in self._allowed):
             return
         if about.st_mode & 0o170000 == 0o140000:
-            # Anonymous devices (major 0: btrfs, overlay) may have another number here than in the kernel.
-            device = about.st_dev >> 8 & 0xFFF
-            number = device << 20 | about.st_dev & 0xFF | about.st_dev >> 12 & 0xFFF00
-            whose = self._whose(
-                lambda name, inode, where: inode == about.st_ino & 0xFFFFFFFF and (not device or where == number)
-            )
+            whose = self._whose(lambda name, inode, device: diag.is_at(about, inode, device))
             if whose == _OWN:
                 return
             if whose == _NOBODY and supervisor.may_write(real):
