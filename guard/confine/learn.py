@@ -194,7 +194,7 @@ class Watcher:
                 os.close(fd)
         elif family in (2, 10):
             address = Address(family, raw)
-            kind = "loopback" if address.is_loopback() or address.is_wildcard() else "any"
+            kind = "loopback" if address.is_local() else "any"
             if name == "bind":
                 self.seen.binds.add(str(address))
             else:

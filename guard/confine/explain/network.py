@@ -6,16 +6,15 @@ import os
 import re
 import socket
 import stat
-import struct
 import threading
 
 from guard.confine.explain.answer import ALLOWED, DENIED, REWRITTEN, Answer, UnfitError
 from guard.confine.explain.files import pattern, widen
 from guard.confine.explain.session import KERNEL, MASKED, ORDINARY, SUPERVISOR, Entry, Session
-from guard.confine.handlers.addresses import Address
+from guard.confine.handlers.addresses import Address, packed
 from guard.confine.handlers.names import servers
 from guard.kernel import diag
-from guard.policy.model import BindAllow, ConnectRule
+from guard.policy.model import BindAllow
 from guard.policy.status import bind_ports, connect_ports
 
 _DNS = 53
@@ -38,15 +37,10 @@ def addresses(text: str) -> list[Address]:
     host = "0.0.0.0" if host == "*" else host.partition("%")[0]  # noqa: S104 - the same
     for family in (socket.AF_INET, socket.AF_INET6):
         try:
-            return [_address(family, socket.inet_pton(family, host), port)]
+            return [Address(family, packed(socket.inet_pton(family, host), port))]
         except OSError:
             continue
-    return [_address(family, socket.inet_pton(family, name), port) for family, name in _looked_up(host)]
-
-
-def _address(family: int, host: bytes, port: int) -> Address:
-    head = struct.pack("=H", family) + port.to_bytes(2, "big")
-    return Address(family, head + host + bytes(8) if len(host) == 4 else head + bytes(4) + host + bytes(4))
+    return [Address(family, packed(socket.inet_pton(family, name), port)) for family, name in _looked_up(host)]
 
 
 def _looked_up(host: str) -> list[tuple[int, str]]:
@@ -207,36 +201,21 @@ def connect(session: Session, address: Address) -> Answer:
     return _at(answer, str(address))
 
 
-def _local(address: Address) -> bool:
-    return address.is_loopback() or address.is_wildcard()  # connecting to a wildcard is connecting to loopback
-
-
-def _matches(rule: ConnectRule, address: Address) -> bool:
-    return any(low <= address.port <= high for low, high in rule.ports) and (
-        address.is_in(rule.to) or (rule.to == "loopback" and _local(address))
-    )
-
-
-def _left_out(rule: ConnectRule, address: Address) -> str:
-    """The name in `except` that takes an address away, "" for none."""
-    return next((name for name in rule.except_ if address.is_in(name) or (name == "loopback" and _local(address))), "")
-
-
 def _connect_supervised(session: Session, address: Address) -> Answer:
     if address.port == _DNS and address.destination() in session.here.name_servers:
         return Answer(ALLOWED, "connect", "it is a name server of this host")
     deciding: Entry = session.setting("network.connect")
     why = "no rule of network.connect has this port"
     for rule in session.effective.connect() or ():
-        if not _matches(rule, address):
+        if not any(low <= address.port <= high for low, high in rule.ports) or not address.arrives_in(rule.to):
             continue
         found = session.setting("network.connect", rule)
-        left_out = _left_out(rule, address)
+        left_out = next(filter(address.arrives_in, rule.except_), "")
         if not left_out:
             return Answer(ALLOWED, "connect", "a rule of network.connect has this address and port", entry=found)
         deciding, why = found, f"the rule for this port leaves out {left_out}"
     unseen, to = "", _network(address)
-    if _local(address):
+    if address.is_local():
         unseen, to = "open to the session where it listens itself", "loopback"
         if not _others(session, address):
             why = "of loopback, what the session serves is open to it; nobody else listens there"

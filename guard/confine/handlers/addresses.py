@@ -77,6 +77,10 @@ class Address:
             return four[0] == 127
         return self.host == _LOOPBACK6
 
+    def is_local(self) -> bool:
+        """Whether a connection to it stays on loopback: to connect to the wildcard is to connect there."""
+        return self.is_loopback() or self.is_wildcard()
+
     def is_link_local(self) -> bool:
         """169.254.0.0/16 and fe80::/10."""
         four = self.v4()
@@ -135,9 +139,20 @@ class Address:
             return self.is_metadata()
         return within(self.v4() or self.host, network)
 
+    def arrives_in(self, network: str) -> bool:
+        """As `is_in`, of where a connection to it arrives: at loopback for the wildcard."""
+        return self.is_in(network) or (network == "loopback" and self.is_local())
+
     def __str__(self) -> str:
         host = _socket.inet_ntop(_V4 if len(self.host) == 4 else _V6, self.host)
         return f"{host}:{self.port}" if len(self.host) == 4 else f"[{host}]:{self.port}"
+
+
+def packed(host: bytes, port: int) -> bytes:
+    """The sockaddr of an address of 4 or 16 bytes and a port."""
+    if len(host) == 4:
+        return _V4.to_bytes(2, "little") + port.to_bytes(2, "big") + host + bytes(8)
+    return _V6.to_bytes(2, "little") + port.to_bytes(2, "big") + bytes(4) + host + bytes(4)
 
 
 def parsed(network: str) -> "tuple[bytes, int]":

@@ -8,7 +8,7 @@ import _socket
 import posix as os
 import select
 
-from guard.confine.handlers.addresses import Address
+from guard.confine.handlers.addresses import Address, packed
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ def overlay(rule: str, target: str) -> str:
         address = _address(target)
         if address is None or address.is_link_local() or address.is_metadata():
             return ""
-        local = address.is_loopback() or address.is_wildcard()
+        local = address.is_local()
         return next(
             (name for low, high, name, loopback in _PORTS if low <= address.port <= high and (loopback or not local)),
             "",
@@ -101,11 +101,9 @@ def _address(text: str) -> "Address | None":
     host, _, port = text.rpartition(":")
     family = _socket.AF_INET6 if host.startswith("[") else _socket.AF_INET
     try:
-        raw = _socket.inet_pton(family, host.strip("[]"))
-        head = family.to_bytes(2, "little") + int(port).to_bytes(2, "big")
+        return Address(family, packed(_socket.inet_pton(family, host.strip("[]")), int(port)))
     except (OSError, ValueError, OverflowError):
         return None
-    return Address(family, head + raw + bytes(8) if len(raw) == 4 else head + bytes(4) + raw + bytes(4))
 
 
 def tell(fd: int, act: str, why: str, allow: str, count: int = 1) -> None:

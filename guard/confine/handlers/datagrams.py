@@ -217,7 +217,7 @@ class Datagrams:
         if supervisor.mode("bind") != "enforce" or supervisor.setting("bind") == "any":
             return raw, None
         bound, marks = socket.name(), socket.marks()
-        if address.is_loopback() or address.is_wildcard():
+        if address.is_local():
             if bound.port == 0:
                 call.check()
                 # IPv4's loopback for what is IPv4 in truth, also when a v6 socket sends it.

@@ -308,16 +308,12 @@ class Network:
             return False
         if act == "connect" and address.port == 0 and socket.type == _DGRAM:
             return False  # how getaddrinfo(3) asks for the route; nothing can be sent to port 0
-        # Connecting to a wildcard address is connecting to loopback.
-        local = address.is_loopback() or address.is_wildcard()
         for ports, network, without in rules:
             if not any(low <= address.port <= high for low, high in ports):
                 continue
-            if not (address.is_in(network) or (network == "loopback" and local)):
-                continue
-            if any(address.is_in(name) or (name == "loopback" and local) for name in without):
-                continue
-            return False
+            if address.arrives_in(network) and not any(map(address.arrives_in, without)):
+                return False
+        local = address.is_local()
         if local and self.is_own(address, socket.type, socket):
             return True
         if not local and self._listens_here(address, socket.type):

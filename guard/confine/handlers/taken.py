@@ -4,7 +4,7 @@ import _socket
 import fcntl
 import posix as os
 
-from guard.confine.handlers.addresses import Address
+from guard.confine.handlers.addresses import Address, packed
 from guard.kernel import diag, syscall
 
 TYPE_CHECKING = False
@@ -96,10 +96,7 @@ class Name(Address):
 
     def __init__(self, family: int, name: "tuple[object, ...]") -> None:
         host = _socket.inet_pton(family, str(name[0]).partition("%")[0])
-        head = family.to_bytes(2, "little") + int(str(name[1])).to_bytes(2, "big")
-        super().__init__(
-            family, head + host + bytes(8) if family == _socket.AF_INET else head + bytes(4) + host + bytes(4)
-        )
+        super().__init__(family, packed(host, int(str(name[1]))))
 
 
 def sockaddr(call: "Call", at: int, length: int) -> bytes:
