@@ -20,8 +20,8 @@ from guard.cli.subject import find_person
 from guard.confine import launch, places
 from guard.confine.explain import ACTS, DENIED, Answer, Answers, Here, Session, UnfitError, judge
 from guard.confine.explain.allow import DAYS, Remedy, remedy
-from guard.confine.explain.network import name_servers
 from guard.confine.explain.session import KERNEL, ORDINARY
+from guard.confine.handlers.names import name_servers
 from guard.errors import EXIT_FOUND, ControlError, GuardError, PolicyError, UsageError
 from guard.kernel import landlock
 from guard.policy.assign import Config, is_managed

@@ -7,7 +7,8 @@ import pytest
 
 from guard.confine.explain import ACTS, ALLOWED, DENIED, OBSERVED, REWRITTEN, Here, Session, UnfitError, judge
 from guard.confine.explain.files import new_mode
-from guard.confine.explain.network import addresses, name_servers
+from guard.confine.explain.network import addresses
+from guard.confine.handlers.names import name_servers
 from guard.policy.assign import Config, Request, resolve
 from guard.policy.status import Host
 

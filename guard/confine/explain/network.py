@@ -12,7 +12,6 @@ from guard.confine.explain.answer import ALLOWED, DENIED, REWRITTEN, Answer, Unf
 from guard.confine.explain.files import pattern, widen
 from guard.confine.explain.session import KERNEL, MASKED, ORDINARY, SUPERVISOR, Entry, Session
 from guard.confine.handlers.addresses import Address, packed
-from guard.confine.handlers.names import servers
 from guard.kernel import diag
 from guard.policy.model import BindAllow
 from guard.policy.status import bind_ports, connect_ports
@@ -61,15 +60,6 @@ def _looked_up(host: str) -> list[tuple[int, str]]:
     if not found:
         raise UnfitError(f"{host} has no address here; write a number such as 127.0.0.1")
     return list(dict.fromkeys(found))
-
-
-def name_servers(file: str = "/etc/resolv.conf") -> frozenset[bytes]:
-    """Return the addresses of the servers that resolv.conf(5) names."""
-    try:
-        with open(file, "rb") as stream:
-            return servers(stream.read(1 << 16))
-    except OSError:
-        return servers(b"")
 
 
 def _own(session: Session, inode: int) -> bool:

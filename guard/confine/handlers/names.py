@@ -39,11 +39,16 @@ class NameServers:
 
     def _read(self, stamp: "tuple[int, int, int]") -> None:
         self._stamp = stamp
-        try:
-            with open(self._file, "rb") as file:
-                self._known = servers(file.read(_MOST))
-        except OSError:
-            self._known = _DEFAULT
+        self._known = name_servers(self._file)
+
+
+def name_servers(file: str = _FILE) -> "frozenset[bytes]":
+    """The addresses that a file as resolv.conf(5) names now; the default where it cannot be read."""
+    try:
+        with open(file, "rb") as stream:
+            return servers(stream.read(_MOST))
+    except OSError:
+        return _DEFAULT
 
 
 def servers(text: bytes) -> "frozenset[bytes]":
