@@ -47,6 +47,12 @@ def bound(kind: int, port: int) -> "list[Receiver]":
         return _bound_by_proc(kind, port)  # a kernel without these tables: slower, the same answer
 
 
+def receivers(found: "list[Receiver]", host: bytes) -> "list[Receiver]":
+    """Of the sockets on a port those that would receive at an address: the exact ones, else the wildcards."""
+    exact = [one for one in found if one[0] == host]
+    return exact or [one for one in found if one[0] == bytes(len(host))]
+
+
 def alive() -> "set[int]":
     """The marks of all TCP listeners and UDP sockets of this network namespace."""
     kinds = (_socket.SOCK_STREAM, _socket.SOCK_DGRAM)

@@ -7,11 +7,13 @@ import re
 import socket
 import stat
 import threading
+from dataclasses import replace
 
 from guard.confine.explain.answer import ALLOWED, DENIED, REWRITTEN, Answer, UnfitError
 from guard.confine.explain.files import pattern, widen
 from guard.confine.explain.session import KERNEL, MASKED, ORDINARY, SUPERVISOR, Entry, Session
 from guard.confine.handlers.addresses import Address, packed
+from guard.confine.handlers.network import in_network
 from guard.kernel import diag
 from guard.policy.model import BindAllow
 from guard.policy.status import bind_ports, connect_ports
@@ -99,12 +101,6 @@ def bind(session: Session, address: Address) -> Answer:
     if answer.verdict != DENIED and 0 < address.port < session.here.first_port:
         why = f"guard aside: ports below {session.here.first_port} take a right that no session has"
         return Answer(DENIED, "bind", why, ORDINARY, real=real)
-    return _at(answer, real)
-
-
-def _at(answer: Answer, real: str) -> Answer:
-    from dataclasses import replace
-
     return replace(answer, real=real)
 
 
@@ -136,16 +132,10 @@ def _bind_supervised(session: Session, address: Address) -> Answer:
 
 def _within(address: Address, network: str) -> str | None:
     """Return "" where an address lies in a network, one of the host's where a wildcard is cut down to it, else None."""
-    if network == "any" or (address.is_in(network) and not address.is_wildcard()):
-        return ""
-    for host in diag.local_addresses() if address.is_wildcard() else ():
-        try:
-            cut = Address(address.family, address.to_host(host))
-        except ValueError:
-            continue
-        if cut.is_in(network):
-            return str(cut).rpartition(":")[0]
-    return None
+    raw = in_network(address, network, True)
+    if not raw:
+        return None
+    return "" if raw == address.raw() else str(Address(address.family, raw)).rpartition(":")[0]
 
 
 def _bind_widen(address: Address) -> dict[str, object]:
@@ -188,7 +178,7 @@ def connect(session: Session, address: Address) -> Answer:
     else:
         unseen = f"NOT HELD here: {session.here.host.landlock_reason or 'this kernel has no rules for ports'}"
         answer = Answer(ALLOWED, "connect", "nothing holds it here", unseen=unseen)
-    return _at(answer, str(address))
+    return replace(answer, real=str(address))
 
 
 def _connect_supervised(session: Session, address: Address) -> Answer:
@@ -216,11 +206,8 @@ def _connect_supervised(session: Session, address: Address) -> Answer:
 def _others(session: Session, address: Address) -> bool:
     """Whether somebody outside of the session would answer at a loopback address."""
     host = address.destination()
-    found = diag.bound(socket.SOCK_STREAM, address.port) if address.port else []
-    exact = [one for one in found if one[0] == host]
-    # The exact address, else the wildcards; :: may serve IPv4 as well.
-    wild = [one for one in found if not one[0].strip(b"\0") and (len(one[0]) == 16 or len(host) == 4)]
-    return any(not _own(session, one[1]) for one in exact or wild)
+    found = diag.receivers(diag.bound(socket.SOCK_STREAM, address.port), host) if address.port else []
+    return any(not _own(session, one[1]) for one in found)
 
 
 def _connect_widen(address: Address, to: str) -> dict[str, object]:

@@ -179,7 +179,7 @@ class Network:
         for network, ports, program in supervisor.setting("bind_allow"):
             if not any(low <= address.port <= high for low, high in ports):
                 continue
-            raw = _in_network(address, network, socket is not None)
+            raw = in_network(address, network, socket is not None)
             if not raw:
                 continue
             if program and program not in known:
@@ -288,7 +288,7 @@ class Network:
             address = Address(address.family, address.to_loopback())
         if address.port in self._dual and len(address.host) == 16 and address.v4() is None and address.is_loopback():
             found = diag.bound(socket.type, address.port)
-            if not _receivers(found, address.destination()) and not socket.option(_IPPROTO_IPV6, _IPV6_V6ONLY):
+            if not diag.receivers(found, address.destination()) and not socket.option(_IPPROTO_IPV6, _IPV6_V6ONLY):
                 return address.to_host(b"\x7f\0\0\1")
         return address.raw()
 
@@ -327,7 +327,7 @@ class Network:
         host = address.destination()
         if not self._own or host not in diag.local_addresses():
             return False
-        found = _receivers(diag.bound(kind, address.port), host) if address.port else []
+        found = diag.receivers(diag.bound(kind, address.port), host) if address.port else []
         return bool(found) and all(one[1] in self._own for one in found)
 
     def is_own(self, address: "Address", kind: int, socket: "Taken | None" = None) -> bool:
@@ -342,7 +342,7 @@ class Network:
         key, now = (host, address.port), time.monotonic()
         if kind == _DGRAM and self._fresh.get(key, 0) > now:
             return True
-        found = _receivers(diag.bound(kind, address.port), host)
+        found = diag.receivers(diag.bound(kind, address.port), host)
         others = [one for one in found if one[1] not in self._own]
         if others and kind == _DGRAM and socket is not None:
             mine = socket.name()
@@ -361,16 +361,15 @@ def _no_address(raw: bytes) -> OSError:
     return OSError(_EAFNOSUPPORT, "Address family not supported by protocol")
 
 
-def _receivers(found: "list[diag.Receiver]", host: bytes) -> "list[diag.Receiver]":
-    """Of the sockets on a port those that would receive at an address: the exact ones, else the wildcards."""
-    exact = [one for one in found if one[0] == host]
-    return exact or [one for one in found if one[0] == bytes(len(host))]
-
-
-def _in_network(address: "Address", network: str, free: bool) -> bytes:
+def in_network(address: "Address", network: str, free: bool) -> bytes:
     """Return the sockaddr under which an address lies in a network, empty for none.
 
     A wildcard is cut down to the host's own address there: srun and salloc listen on nothing else.
+
+    Args:
+        address: what is to be bound.
+        network: as `bind_allow` has it.
+        free: whether another address may be bound instead.
     """
     if network == "any" or (address.is_in(network) and not address.is_wildcard()):
         return address.raw()
