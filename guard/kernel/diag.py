@@ -44,7 +44,7 @@ def bound(kind: int, port: int) -> "list[Receiver]":
         with _Netlink(_SOCK_DIAG) as netlink:
             return [found for family in (_V4, _V6) for found in _bound(netlink, family, kind, port)]
     except OSError:
-        return _bound_by_proc(kind, port)  # a kernel without these tables: slower, the same answer
+        return bound_by_proc(kind, port)  # a kernel without these tables: slower, the same answer
 
 
 def receivers(found: "list[Receiver]", host: bytes) -> "list[Receiver]":
@@ -60,7 +60,7 @@ def alive() -> "set[int]":
         with _Netlink(_SOCK_DIAG) as netlink:
             return {one[1] for kind in kinds for family in (_V4, _V6) for one in _bound(netlink, family, kind, 0)}
     except OSError:
-        return {found[1] for kind in kinds for found in _bound_by_proc(kind, 0)}
+        return {found[1] for kind in kinds for found in bound_by_proc(kind, 0)}
 
 
 def _bound(netlink: "_socket.socket", family: int, kind: int, port: int) -> "Iterator[Receiver]":
@@ -86,7 +86,8 @@ def _bound(netlink: "_socket.socket", family: int, kind: int, port: int) -> "Ite
                 yield _ANY4, mark, peer, peer_port
 
 
-def _bound_by_proc(kind: int, port: int) -> "list[Receiver]":
+def bound_by_proc(kind: int, port: int) -> "list[Receiver]":
+    """As `bound`, out of /proc/net: every mark is an inode, negative. A port of 0 is every port."""
     found = []
     for name in ("tcp", "tcp6") if kind == _socket.SOCK_STREAM else ("udp", "udp6"):
         try:

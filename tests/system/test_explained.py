@@ -340,11 +340,16 @@ read = [{readable}]
 """
 
 
-@pytest.mark.parametrize("mask", ["auto", "never"])
-def test_inside_a_session_it_says_the_same(ground: Ground, mask: str) -> None:
+def _inside(ground: Ground, mask: str) -> str:
+    """The path of a policy under which guard itself can be read."""
     readable = ", ".join(f'"{place}"' for place in {str(ROOT / ".venv"), str((ROOT / ".venv").resolve())})
     text = INSIDE.format(readable=readable) + f'mask = "{mask}"\n'
-    named = str(ground.account.write(ground.stage.project / f"inside-{mask}.toml", text))
+    return str(ground.account.write(ground.stage.project / f"inside-{mask}.toml", text))
+
+
+@pytest.mark.parametrize("mask", ["auto", "never"])
+def test_inside_a_session_it_says_the_same(ground: Ground, mask: str) -> None:
+    named = _inside(ground, mask)
     lines = [
         "read {user_home}/.ssh/id_explained", "read {home}/file", "write {home}/file", "write {project}/file",
         "write {project}/.git/config", "read {elsewhere}/file", "chmod 0666 {project}/file", "bind 0.0.0.0:0",
@@ -360,3 +365,22 @@ def test_inside_a_session_it_says_the_same(ground: Ground, mask: str) -> None:
         assert found["inside"]
         same = ("verdict", "control", "layer", "rule")
         assert {key: found[key] for key in same} == {key: outside[key] for key in same}, line
+
+
+SERVING = """
+import socket, subprocess, sys
+with socket.create_server(("127.0.0.1", 0)) as own:
+    sys.exit(subprocess.run([*sys.argv[1:], "127.0.0.1:%d" % own.getsockname()[1]], check=False).returncode)
+"""
+
+
+def test_inside_a_session_what_it_serves_itself_is_said_to_be_open_and_nothing_else(ground: Ground) -> None:
+    named = _inside(ground, "auto")
+    asking = [GUARD, "explain", "--json", "--policy", named, "connect"]
+    head = [GUARD, "run", "--no-project-policy", "--policy", named, "--"]
+    own, other = (
+        ground.account.command([*head, *words], cwd=ground.stage.project)
+        for words in ([PYTHON, "-IS", "-c", SERVING, *asking], [*asking, f"127.0.0.1:{ground.stage._values['port']}"])
+    )
+    assert json.loads(own.stdout)["verdict"] == "allowed", own.stdout + own.stderr
+    assert json.loads(other.stdout)["verdict"] == DENIED, other.stdout + other.stderr

@@ -206,8 +206,12 @@ def _connect_supervised(session: Session, address: Address) -> Answer:
 def _others(session: Session, address: Address) -> bool:
     """Whether somebody outside of the session would answer at a loopback address."""
     host = address.destination()
-    found = diag.receivers(diag.bound(socket.SOCK_STREAM, address.port), host) if address.port else []
-    return any(not _own(session, one[1]) for one in found)
+    if not address.port:
+        return False
+    # Inside, descriptors in /proc tell inodes, and no cookies.
+    bound = diag.bound_by_proc if session.here.inside else diag.bound
+    found = diag.receivers(bound(socket.SOCK_STREAM, address.port), host)
+    return any(not _own(session, -one[1]) for one in found)
 
 
 def _connect_widen(address: Address, to: str) -> dict[str, object]:
