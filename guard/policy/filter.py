@@ -21,7 +21,7 @@ from guard.kernel import seccomp
 from guard.policy.refusals import FOREIGN, RULES, UNKNOWN, Rule, Test
 from guard.policy.status import control_modes
 
-__all__ = ["active", "build", "library", "number", "own_ipc", "verdict"]
+__all__ = ["active", "build", "condition", "library", "number", "own_ipc", "verdict"]
 
 LIBRARY_MISSING = "library missing: libseccomp (Debian: libseccomp2, RHEL: libseccomp)"
 
@@ -233,7 +233,7 @@ def _call(code: bpf.Assembler, nr: int, rows: Sequence[Rule]) -> None:
     for rule in rows:
         otherwise = code.label()
         for test in rule.tests:
-            _test(code, test, otherwise)
+            condition(code, test, otherwise)
         code.answer(rule.action)
         code.mark(otherwise)
     if all(rule.tests for rule in rows):  # the accumulator holds an argument by now: nothing else may be asked
@@ -241,7 +241,8 @@ def _call(code: bpf.Assembler, nr: int, rows: Sequence[Rule]) -> None:
     code.mark(following)
 
 
-def _test(code: bpf.Assembler, test: Test, otherwise: str) -> None:
+def condition(code: bpf.Assembler, test: Test, otherwise: str) -> None:
+    """Go on where a condition holds, and to a label where it does not; the accumulator holds an argument then."""
     low = seccomp.DATA_ARGS + 8 * test.arg
     holds = code.label()
     if test.mask >> 32:  # `nonzero`, the only one

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 
 from guard.kernel import assembler as bpf
 from guard.kernel import seccomp
+from guard.policy.filter import condition
 from guard.policy.refusals import Test, lacks, none_of, nonzero, one_of
 from guard.policy.status import control_modes
 
@@ -79,7 +80,7 @@ def head(asked: Mapping[str, tuple[Test, ...]], numbers: Mapping[str, int], mach
         code.jump(bpf.EQUAL, numbers[name], no=following)
         unasked = code.label()
         for test in tests:
-            _test(code, test, unasked)
+            condition(code, test, unasked)
         code.answer(seccomp.RET_USER_NOTIF)
         code.mark(unasked)
         if tests:
@@ -87,20 +88,3 @@ def head(asked: Mapping[str, tuple[Test, ...]], numbers: Mapping[str, int], mach
         code.mark(following)
     code.mark("out")
     return code.assemble()
-
-
-def _test(code: bpf.Assembler, test: Test, otherwise: str) -> None:
-    """Go on where one of the two kinds of conditions used above holds."""
-    low = seccomp.DATA_ARGS + 8 * test.arg
-    holds = code.label()
-    code.load(low)
-    code.mask(test.mask & 0xFFFFFFFF)
-    if not test.unless:
-        code.jump(bpf.EQUAL, test.values[0], no=otherwise)
-    elif test.mask >> 32:
-        code.jump(bpf.EQUAL, 0, no=holds)
-        code.load(low + 4)
-        code.jump(bpf.EQUAL, 0, yes=otherwise)
-    else:
-        code.jump(bpf.EQUAL, test.values[0], yes=otherwise)
-    code.mark(holds)
