@@ -80,7 +80,7 @@ def compile(effective: Effective, host: Host, since: float | None = None) -> Pla
     # With nothing handled there is no domain: what it would have judged is then refused whole.
     domain = bool(handled_fs or handled_net or scoped)
     judged = statuses(effective, host)
-    bpf = bpf_alone = bpf_own_ipc = b""
+    bpf = bpf_alone = bpf_own_ipc = bpf_supervised = b""
     if enforcing:
         try:
             bpf = filters.build(values, domain, host.machine)
@@ -89,6 +89,8 @@ def compile(effective: Effective, host: Host, since: float | None = None) -> Pla
         except OSError as error:  # libseccomp asks the kernel which actions it knows
             why = host.seccomp_reason or error.strerror
             raise PlanError(f"libseccomp cannot make the filter: {why}", "see `guard doctor`") from error
+        asking = _asking(values, host.machine)
+        bpf_supervised = asking + bpf if asking else b""
     return {
         "guard": __version__,
         "machine": host.machine,
@@ -115,7 +117,7 @@ def compile(effective: Effective, host: Host, since: float | None = None) -> Pla
         "bpf": bpf,
         "bpf_alone": bpf_alone,
         "bpf_own_ipc": bpf_own_ipc,
-        "bpf_supervised": _asking(values, host.machine) + bpf if enforcing and _asking(values, host.machine) else b"",
+        "bpf_supervised": bpf_supervised,
         "supervise": effective.word("supervisor.use"),
         "seccomp_flags": 4,  # SPEC_ALLOW: before 5.16 a filter switches speculation off for the whole tree
         "rlimits": [

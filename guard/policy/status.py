@@ -356,17 +356,13 @@ def _supervised_connect(case: _Case) -> _Judged:
     return True, missing + case.round()
 
 
-def _supervised_sockets(case: _Case) -> _Judged:
-    return True, case.round()
-
-
 _SUPERVISED = {
     "metadata": _supervised(),
     "world-writable": _supervised(),
     "setuid": _supervised(),
     "bind": _supervised_bind,
     "connect": _supervised_connect,
-    "unix-sockets": _supervised_sockets,
+    "unix-sockets": _supervised(),
     "pipe-to-shell": _supervised("a renamed fetcher, and code that a running program fetches for itself, are not seen"),
     "processes": _supervised("command lines of processes outside can be read in /proc"),
 }
