@@ -61,7 +61,7 @@ def find_project(cwd: str, homes: "tuple[str, ...]", forbidden: "tuple[str, ...]
         if kind in (_DIRECTORY, _FILE):
             found = at
             # A submodule's git directory lies in its superproject, which then is the project.
-            if kind == _FILE and _is_submodule(at, read_line(gate).partition("gitdir: ")[2]):
+            if kind == _FILE and _is_submodule(at):
                 at = dirname(at)
                 continue
             break
@@ -120,20 +120,30 @@ def _read(path: str) -> str:
         os.close(fd)
 
 
-def _is_submodule(path: str, named: str) -> bool:
-    """Whether a repository with this git directory is a submodule of one above it, if the link is mutual.
+def _git_directory(project: str) -> str:
+    """Where the git directory is that a file `{project}/.git` names; empty where it names none."""
+    named = read_line(project + "/.git").partition("gitdir: ")[2]
+    return _real_from(project, named) if named else ""
+
+
+def _real_from(place: str, named: str) -> str:
+    """Where a path leads that stands in a file of git's: from a directory, unless it is absolute."""
+    return real_path(named if named.startswith("/") else f"{place}/{named}")
+
+
+def _is_submodule(path: str) -> bool:
+    """Whether a repository whose `.git` is a file is a submodule of one above it, if the link is mutual.
 
     `{project}/.git` is written by agents: it is believed only where the git directory lies outside and
     its `core.worktree` names the repository back.
     """
-    private = real_path(named if named.startswith("/") else f"{path}/{named}")
-    if not named or "/modules/" not in private or is_below(private, path):
+    private = _git_directory(path)
+    if "/modules/" not in private or is_below(private, path):
         return False
     for line in _read(private + "/config").splitlines():
         key, _, value = line.partition("=")
         if key.strip() == "worktree":
-            back = value.strip()
-            return real_path(back if back.startswith("/") else f"{private}/{back}") == path
+            return _real_from(private, value.strip()) == path
     return False
 
 
@@ -143,17 +153,15 @@ def worktree_common(project: str) -> "str | None":
     `{project}/.git` is written by agents: it is believed only where it names COMMON/worktrees/NAME
     and the file `gitdir` there, which lies outside every project, names this project back.
     """
-    named = read_line(project + "/.git").partition("gitdir: ")[2]
-    if not named:
+    private = _git_directory(project)
+    if not private:
         return None
-    private = real_path(named if named.startswith("/") else f"{project}/{named}")
     common, middle = dirname(dirname(private)), basename(dirname(private))
     if middle != "worktrees" or is_below(private, project):
         return None
     if real_path(read_line(private + "/gitdir")) != project + "/.git":
         return None
-    back = read_line(private + "/commondir")
-    if real_path(f"{private}/{back}" if not back.startswith("/") else back) != common:
+    if _real_from(private, read_line(private + "/commondir")) != common:
         return None
     return common if _kind(common + "/objects") == _kind(common + "/refs") == _DIRECTORY else None
 
@@ -253,26 +261,29 @@ class Places:
                     for project in projects:
                         if is_below(project, target):
                             self.refused.setdefault(project, "protects")
+        within = [pattern[len("{project}/.git") :] for pattern in protect if pattern.startswith("{project}/.git/")]
+        if within:
             # What is protected in a repository is protected in the one that a worktree belongs to.
-            if pattern.startswith("{project}/.git/"):
-                for common in commons:
-                    self._protect(common + pattern[len("{project}/.git") :])
-                for project in projects:
-                    self._protect_link(project + "/.git")
-                    if _kind(project + "/HEAD") == _FILE and _kind(project + "/objects") == _DIRECTORY:
-                        self._protect(project + pattern[len("{project}/.git") :])  # a bare repository
+            repositories = list(commons)
+            for project in projects:
+                self._protect_link(project)
+                if _kind(project + "/HEAD") == _FILE and _kind(project + "/objects") == _DIRECTORY:
+                    repositories.append(project)  # a bare repository
+            for repository in repositories:
+                for name in within:
+                    self._protect(repository + name)
 
-    def _protect_link(self, gate: str) -> None:
+    def _protect_link(self, project: str) -> None:
         """What says, beside the settings and hooks themselves, where git finds them: shielded where it exists."""
-        private = gate
-        if _kind(gate) == _FILE:
-            self._protect(gate)
-            named = read_line(gate).partition("gitdir: ")[2]
-            private = real_path(named if named.startswith("/") else f"{dirname(gate)}/{named}")
+        private = project + "/.git"
+        kind = _kind(private)
+        if kind == _FILE:
+            self._protect(private)
+            private = _git_directory(project) or project
         for name in ("commondir", "gitdir", "config.worktree"):
             if _kind(f"{private}/{name}"):
                 self._protect(f"{private}/{name}")
-            elif private == gate and _kind(gate) == _DIRECTORY:
+            elif kind == _DIRECTORY:
                 self.absent.append(f"{private}/{name}")
 
     def _deny(self, path: str, ancestors: "set[str]") -> None:
@@ -410,7 +421,7 @@ class Places:
             if error.errno == 40:
                 self.notes.append(f"{path} is reached through a symbolic link: not granted")
             return
-        if covers(self._denied, real) or covers(self._own, real):
+        if self.denies(real):
             os.close(fd)
             return
         own = subtree(self._own, real)
