@@ -270,8 +270,7 @@ def _warn(match: re.Match[str]) -> str:
 
 def _variables(environment: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
     uid = os.geteuid()
-    home, user = _home(environment), _user(uid)
-    return {"home": (home,) if home else (), "user": (user,) if user else (), "uid": (str(uid),)}
+    return places.session_variables(_home(environment), (), "", _user(uid), uid)
 
 
 def _bases(effective: Effective, path: str, variables: dict[str, tuple[str, ...]]) -> tuple[str, str, bool]:

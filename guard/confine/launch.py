@@ -412,13 +412,8 @@ class Launch:
 
     def variables(self) -> "dict[str, tuple[str, ...]]":
         """What the variables of paths stand for in this session."""
-        return {
-            "home": (self.home,) if self.home else (),
-            "project": self.projects,
-            "tmp": (self.tmp.path,) if self.tmp else (),
-            "user": (self.user,) if self.user else (),
-            "uid": (str(self.uid),),
-        }
+        tmp = self.tmp.path if self.tmp else ""
+        return places.session_variables(self.home, self.projects, tmp, self.user, self.uid)
 
     # The plan ---------------------------------------------------------------------------------------
 

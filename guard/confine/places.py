@@ -19,6 +19,19 @@ class UnfitError(Exception):
     """A project that cannot be one; the text says why."""
 
 
+def session_variables(
+    home: str, projects: "tuple[str, ...]", tmp: str, user: str, uid: int
+) -> "dict[str, tuple[str, ...]]":
+    """What the open variables of patterns stand for; an empty text stands for nothing."""
+    return {
+        "home": (home,) if home else (),
+        "project": projects,
+        "tmp": (tmp,) if tmp else (),
+        "user": (user,) if user else (),
+        "uid": (str(uid),),
+    }
+
+
 def expand(pattern: str, variables: "dict[str, tuple[str, ...]]") -> "list[str]":
     """Fill a pattern's variables.
 

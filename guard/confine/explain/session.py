@@ -53,13 +53,7 @@ class Here:
 
     def variables(self) -> dict[str, tuple[str, ...]]:
         """Return what the open variables of patterns stand for."""
-        return {
-            "home": (self.home,) if self.home else (),
-            "project": self.projects,
-            "tmp": (self.tmp,) if self.tmp else (),
-            "user": (self.user,) if self.user else (),
-            "uid": (str(self.uid),),
-        }
+        return places.session_variables(self.home, self.projects, self.tmp, self.user, self.uid)
 
 
 @dataclass(frozen=True)
