@@ -19,7 +19,6 @@ from guard.confine import places, state
 from guard.kernel import basename, decode, encode, landlock, real_path
 from guard.redact import program_name, withhold
 
-SITE = "/etc/guard"
 # Program name to harness; a policy's overlay of that name is added (docs/policies.md).
 HARNESSES = {
     "claude": "claude",
@@ -136,7 +135,7 @@ class Options:
         self.write_start = -1  # what guard-exec asks to be written down: a descriptor with the start's name and key
         self.state_named = False  # by the caller, not by default
         self.state = decode(environment.get(b"GUARD_STATE_DIR", b"")) or state.default_state(uid)
-        self.config = decode(environment.get(b"GUARD_CONFIG_DIR", b"")) or SITE
+        self.config = decode(environment.get(b"GUARD_CONFIG_DIR", b"")) or state.SITE
 
     def parse(self, argv: "list[str]") -> None:
         """Read the arguments after `run`.
@@ -350,8 +349,8 @@ class Launch:
     def _look_around(self) -> None:
         """Find out where we are: working directory, home, projects, site."""
         options = self.options
-        if state.is_site(SITE):
-            options.config = SITE  # root's floor: nothing named elsewhere replaces it
+        if state.is_site(state.SITE):
+            options.config = state.SITE  # root's floor: nothing named elsewhere replaces it
         try:
             self.cwd = os.getcwd()
         except OSError:
@@ -383,8 +382,8 @@ class Launch:
         self.harness = options.harness()
 
     def _own(self) -> "tuple[str, ...]":
-        places_ = (self.options.state, self.options.config, SITE, "/var/lib/guard")
-        return tuple(dict.fromkeys(real_path(path) for path in places_))
+        own = (self.options.state, self.options.config, state.SITE, state.ROOT_STATE)
+        return tuple(dict.fromkeys(map(real_path, own)))
 
     def _check_roots(self, roots: "list[str]") -> None:
         if not roots:
@@ -440,7 +439,7 @@ class Launch:
         for name in ("", "/site.toml", "/assign.toml", "/exceptions.d"):
             if not state.exists(config + name):
                 continue  # absent, or a link to nothing, which does not load
-            reason = state.distrust(config + name, 0 if config == SITE else self.uid)
+            reason = state.distrust(config + name, 0 if config == state.SITE else self.uid)
             if reason:
                 raise _error("control", f"the configuration cannot be trusted: {reason}", "give it to root, mode 0755")
 

@@ -17,6 +17,8 @@ from guard import __version__
 from guard.kernel import dirname, real_path
 from guard.redact import Redacted, program_name, withhold
 
+SITE = "/etc/guard"
+ROOT_STATE = "/var/lib/guard"
 SPOOL = "events.jsonl"
 SPOOL_LIMIT = 64 << 20  # bytes; one older file is kept beside it
 _ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
@@ -24,7 +26,7 @@ _ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
 
 def default_state(uid: int) -> str:
     """The state directory of a user of this node."""
-    return "/var/lib/guard" if uid == 0 else f"/var/tmp/guard-{uid}"  # noqa: S108 - checked by `trusted`
+    return ROOT_STATE if uid == 0 else f"/var/tmp/guard-{uid}"  # noqa: S108 - checked by `distrust`
 
 
 def root_ids() -> "tuple[int, ...]":
@@ -132,8 +134,6 @@ Request = tuple[Any, ...]  # guard.policy.prepare takes it
 _UID, _ABI, _AUDIT = 4, 8, 12  # where a request holds the caller (his groups follow), Landlock's ABI, --audit
 _OWN_NAME = 13  # characters of a cached plan's name: a checksum and `.plan`
 _START_NAME = 16  # of a written start's (guard.confine.written): a sum
-SITE = "/etc/guard"
-ROOT_STATE = "/var/lib/guard"
 PLAN_MOST = 16 << 20  # bytes, checksum included; the largest seen has 20,000
 
 
