@@ -609,24 +609,6 @@ def count_lost(state: str) -> None:
         return  # said on stderr by the caller; there is no further place
 
 
-def _poke(state: str) -> None:
-    """Tell the node's service that there is something new, if there is one: it adopts it now and not in seconds."""
-    import _socket
-
-    for path in ("/run/guard/events.sock", f"{state}/events.sock"):
-        try:
-            channel = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM | _socket.SOCK_CLOEXEC)
-            try:
-                channel.setblocking(False)
-                channel.connect(path)
-                channel.send(b'{"adopt":true}\n')
-                return
-            finally:
-                channel.close()
-        except OSError:
-            continue  # it finds the line by itself
-
-
 def _boot_id() -> str:
     try:
         with open("/proc/sys/kernel/random/boot_id") as text:
