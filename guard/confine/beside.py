@@ -134,12 +134,6 @@ class _Session:
         except OSError as error:
             self.fault = str(error)
 
-    def record(
-        self, rule: str, severity: str, verdict: str, message: str, detail: "dict[str, object]", control: str
-    ) -> None:
-        """As `Launch.record`."""
-        state.record(self, rule, severity, verdict, message, detail, control)
-
 
 def _main(words: "list[str]", in_memory: bool) -> int:
     start, offset, length, waiter, channel, ruleset, stderr, command, root, argc = map(int, words[:10])
@@ -194,7 +188,7 @@ class Recorder:
             detail[name] = withhold(text) if "/" in text else text
         if self.stderr >= 0:
             advice.tell(self.stderr, f"{verdict}: {what}", why, allow, count)
-        self._session.record(rule, severity, verdict, f"{control}: {rule} {verdict}", detail, control)
+        state.record(self._session, rule, severity, verdict, f"{control}: {rule} {verdict}", detail, control)
 
 
 def _inherited(launch: "Launch") -> "tuple[int, ...]":
