@@ -45,7 +45,7 @@ def run(
 
     plan = launch.plan
     inherited = _inherited(launch)
-    recorder = Recorder(launch)
+    recorder = Recorder(launch, launch.options.state)
     supervisor = handlers.Supervisor(
         _settings(launch), held.writable(), ruleset.duplicate(), recorder.record, held.denies
     )
@@ -141,7 +141,7 @@ def _main(words: "list[str]", in_memory: bool) -> int:
     know = marshal.loads(os.pread(start, length, offset))  # noqa: S302
     os.close(start)
     session = _Session(know, words[10:], root, argc)
-    recorder = Recorder(session)
+    recorder = Recorder(session, know["state"])
     trees = know["trees"]
     supervisor = handlers.Supervisor(
         know["settings"], (*know["writable"], session.tmp), ruleset, recorder.record,
@@ -167,13 +167,14 @@ class Recorder:
 
     Args:
         session: the start, which has the spool.
+        where: the state directory, in which losses are counted.
 
     Attributes:
         stderr: where findings are said, -1 for nowhere.
     """
 
-    def __init__(self, session: "Launch | _Session") -> None:
-        self._session = session
+    def __init__(self, session: "Launch | _Session", where: str) -> None:
+        self._session, self._where = session, where
         self.stderr = -1
 
     def record(
@@ -188,7 +189,9 @@ class Recorder:
             detail[name] = withhold(text) if "/" in text else text
         if self.stderr >= 0:
             advice.tell(self.stderr, f"{verdict}: {what}", why, allow, count)
-        state.record(self._session, rule, severity, verdict, f"{control}: {rule} {verdict}", detail, control)
+        message = f"{control}: {rule} {verdict}"
+        if not state.record(self._session, rule, severity, verdict, message, detail, control):
+            state.count_lost(self._where)  # the next start that can be recorded tells of it
 
 
 def _inherited(launch: "Launch") -> "tuple[int, ...]":

@@ -648,8 +648,8 @@ def record(
     message: str,
     detail: "dict[str, object]",
     control: str = "session",
-) -> None:
-    """Write one event about a session; what cannot be written is remembered in its `fault`."""
+) -> bool:
+    """Write one event about a session, and tell whether it was; what cannot be written is remembered in its `fault`."""
     event: dict[str, object] = {
         "control": control,
         "rule": rule,
@@ -671,11 +671,13 @@ def record(
     if session.job.isdigit() and len(session.job) < 20:
         event["tree"]["slurm_job_id"] = int(session.job)  # type: ignore[index]
     if session.spool is None:
-        return
+        return False
     try:
         session.spool.write(event)
     except OSError as error:
         session.fault = f"{session.spool.path}: {error.strerror}"
+        return False
+    return True
 
 
 def process(argv: "list[str]", cwd: str) -> "dict[str, object]":

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import resource
 import select
 import signal
 import subprocess
@@ -17,6 +18,7 @@ from typing import TypeVar
 import pytest
 
 from tests.conftest import GUARD, LONG, ROOT, Account
+from tests.system.node import events
 from tests.system.terminal import Terminal
 
 T = TypeVar("T")
@@ -296,6 +298,27 @@ def test_the_tree_cannot_reach_its_supervisor_or_guard(account: Account, project
         control = account.command([PYTHON, "reach.py", str(other.pid)], cwd=project)
         answers = json.loads(control.stdout)
         assert sum(code == 0 for code in answers.values()) > 15, answers
+
+
+# Loss ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.root
+def test_a_finding_that_cannot_be_written_is_counted_and_told_later(account: Account, project: Path) -> None:
+    spool, lost = account.state / "events.jsonl", account.state / "events.lost"
+    account.write(project / "f")
+    script = "echo ready; until [ -e go ]; do sleep 0.05; done; chmod 4755 f; echo $?"
+    with _session(account, project, script) as (process, supervisor, _):
+        size = spool.stat().st_size
+        assert not lost.exists() or lost.stat().st_size == 0
+        resource.prlimit(supervisor, resource.RLIMIT_FSIZE, (size, size))  # as on a full disk
+        account.write(project / "go")
+        assert process.stdout.read() == "1\n"  # type: ignore[union-attr]
+    assert (spool.stat().st_size, lost.stat().st_size) == (size, 1)
+    assert account.guard(["true"], cwd=project).returncode == 0
+    (told,) = [event for event in events(account, "events-lost") if event["detail"]["lost"] == 1][-1:]
+    assert told["control"] == "telemetry"
+    assert lost.stat().st_size == 0
 
 
 # Going on ------------------------------------------------------------------------------------------------
