@@ -66,10 +66,9 @@ def run(launch: Launch, start: list[str], argv: list[str], takes_value: tuple[st
         OSError: the file cannot be written; nothing was started.
     """
     options = launch.options
-    for name, value, default in (("GUARD_STATE_DIR", options.state, not options.state_named),
-                                 ("GUARD_CONFIG_DIR", options.config, False)):  # fmt: skip
-        if not default:
-            os.environ[name] = value
+    os.environ["GUARD_CONFIG_DIR"] = options.config
+    if options.state_named:
+        os.environ["GUARD_STATE_DIR"] = options.state
     session = _Session(_File(options.recording), options.command)
     command = [*start, "run", *without(argv, takes_value)]
     return wait.end_as(session.run(command, launch.environment))
@@ -291,7 +290,7 @@ class _Session:
             with suppress(ProcessLookupError):
                 os.kill(self._child, signal.SIGCONT)
             return None
-        return -os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)
+        return os.waitstatus_to_exitcode(status)
 
     def _linger(self) -> None:
         for number in _PASSED_ON:
@@ -353,7 +352,7 @@ def _lead(command: list[str], environment: dict[bytes, bytes]) -> int:
     while True:
         _, status = os.waitpid(child, os.WUNTRACED)
         if not os.WIFSTOPPED(status):
-            return -os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)
+            return os.waitstatus_to_exitcode(status)
         os.kill(os.getpid(), signal.SIGSTOP)  # the recorder sees it, stops as well, and wakes us
         with suppress(OSError):
             os.tcsetpgrp(0, child)

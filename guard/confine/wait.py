@@ -41,9 +41,7 @@ def run(program: str, command: "list[str]", environment: "dict[bytes, bytes]") -
             stop_by(os.WSTOPSIG(status))
             os.kill(child, signal.SIGCONT)
             continue
-        if os.WIFSIGNALED(status):
-            return -os.WTERMSIG(status)
-        return os.WEXITSTATUS(status)
+        return os.waitstatus_to_exitcode(status)
 
 
 def _become(program: str, command: "list[str]", environment: "dict[bytes, bytes]") -> NoReturn:

@@ -38,7 +38,7 @@ def attempt(act, words):
         finally:
             os._exit(code)
     status = os.waitpid(child, 0)[1]
-    return -os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.waitstatus_to_exitcode(status)
+    return os.waitstatus_to_exitcode(status)
 
 
 if __name__ == "__main__":
