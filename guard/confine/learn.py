@@ -17,9 +17,9 @@ from guard.confine import places
 from guard.confine.handlers import paths
 from guard.confine.handlers.addresses import Address
 from guard.confine.keep import Keeper
-from guard.kernel import seccomp
 from guard.kernel.notify import Call, Gone, Unreadable
 from guard.policy import filter as filters
+from guard.policy import supervised
 from guard.policy.model import Effective, quote
 from guard.policy.refusals import Test
 
@@ -52,7 +52,6 @@ files = "warn"
 """The policy that holds while a session is watched."""
 
 _WRITE_FLAGS = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC
-_NOFOLLOW = 0x100
 
 # call: (argument of the directory or None, argument of the path, argument of the flags or None, writes)
 _PATHS: Mapping[str, tuple[int | None, int, int | None, bool]] = {
@@ -108,12 +107,15 @@ class Seen:
 
 def head(machine: str) -> bytes:
     """The head of the filter that asks about every call watched here."""
-    from guard.policy import supervised
-
-    names = [*_PATHS, *_PAIRS, *_ADDRESSES]
-    known = {name: nr for name in names if (nr := filters.number(name, machine)) is not None}
+    known = _numbers(machine)
     asked: dict[str, tuple[Test, ...]] = dict.fromkeys(known, ())
     return supervised.head(asked, known, machine)
+
+
+def _numbers(machine: str) -> dict[str, int]:
+    """The calls that are watched, with the numbers that a machine has for them."""
+    names = (*_PATHS, *_PAIRS, *_ADDRESSES)
+    return {name: nr for name in names if (nr := filters.number(name, machine)) is not None}
 
 
 class Watcher:
@@ -128,9 +130,7 @@ class Watcher:
         self.keeper: Keeper | None = None  # nothing is refused here
         self.seen = Seen()
         self._report = report
-        names = [*_PATHS, *_PAIRS, *_ADDRESSES]
-        self._names = {nr: name for name in names if (nr := filters.number(name, machine)) is not None}
-        assert seccomp.MACHINES[machine]  # noqa: S101 - `number` has refused any other
+        self._names = {nr: name for name, nr in _numbers(machine).items()}
 
     def begin(self, command: int) -> None:
         """The session is about to start."""
@@ -271,9 +271,12 @@ def _within(path: str, tops: Iterable[str]) -> bool:
     return any(places.is_below(path, top) for top in tops)
 
 
+_NO_PLACES = ("/proc/", "/dev/", "/sys/", "/memfd:")  # what lies here is granted otherwise, or not at all
+
+
 def _write_place(path: str, here: Here) -> str:
     """The directory to grant for a written path: one that is there, as deep as makes sense."""
-    if not path.startswith("/") or path.startswith(("/proc/", "/dev/", "/sys/", "/memfd:")):
+    if not path.startswith("/") or path.startswith(_NO_PLACES):
         return ""
     at = path if here.kind(path) == "directory" else os.path.dirname(path)
     if here.home and places.is_below(path, here.home):
@@ -284,7 +287,7 @@ def _write_place(path: str, here: Here) -> str:
 
 
 def _read_place(path: str, here: Here) -> str:
-    if not path.startswith("/") or path.startswith(("/proc/", "/dev/", "/sys/", "/memfd:")):
+    if not path.startswith("/") or path.startswith(_NO_PLACES):
         return ""
     if here.home and places.is_below(path, here.home):
         return _under_home(path, here)
