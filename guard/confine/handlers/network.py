@@ -19,7 +19,7 @@ from guard.confine.handlers.addresses import Address
 from guard.confine.handlers.base import PENDING, Call, Supervisor
 from guard.confine.handlers.names import NameServers
 from guard.confine.handlers.programs import is_program
-from guard.confine.handlers.taken import INET, Taken, make, sockaddr, start
+from guard.confine.handlers.taken import INET, Own, Taken, make, sockaddr, start
 from guard.confine.handlers.waiting import EALREADY, EINPROGRESS, Waiters
 from guard.kernel import diag, syscall
 from guard.kernel.notify import Gone
@@ -35,7 +35,7 @@ _STREAM, _DGRAM = _socket.SOCK_STREAM, _socket.SOCK_DGRAM
 _AF_UNSPEC = bytes(16)
 _DNS = 53
 _SHORTEST = 16  # sizeof(struct sockaddr_in)
-_FEW = 4096  # sockets remembered before those that are gone are sorted out
+_FEW = 4096  # sockets and destinations that are kept in mind
 _FRESH = 0.2  # seconds for which a datagram's destination stays judged
 
 
@@ -60,8 +60,7 @@ class Network:
         self.datagrams = datagrams.Datagrams(self, self._unix, self._waiters)
         self.messages = messages.Messages(supervisor, self.datagrams, self._unix, self._waiters)
         self._name_servers = NameServers()
-        self._own: dict[int, None] = {}  # marks of listeners and UDP sockets that the tree bound
-        self._most = _FEW
+        self._own = Own(diag.alive)  # listeners and UDP sockets that the tree bound
         self._dual: set[int] = set()  # ports whose :: became ::ffff:127.0.0.1
         self._fresh: dict[tuple[bytes, int], float] = {}
         self._unheard: dict[int, bytes] = {}  # bound for a caller that a signal took away
@@ -215,11 +214,7 @@ class Network:
 
     def remember(self, marks: "tuple[int, int]") -> None:
         """Take a socket for the tree's own from now on."""
-        self._own.update(dict.fromkeys(marks))
-        if len(self._own) > self._most:
-            alive = diag.alive()
-            self._own = {one: None for one in self._own if one in alive or one in marks}
-            self._most = max(_FEW, 2 * len(self._own))
+        self._own.add(marks)
 
     # connect ----------------------------------------------------------------------------------------
 

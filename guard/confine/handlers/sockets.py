@@ -20,7 +20,7 @@ import posix as os
 
 from guard.confine.handlers import paths
 from guard.confine.handlers.base import PENDING, Call, Supervisor
-from guard.confine.handlers.taken import Taken, make, start
+from guard.confine.handlers.taken import Own, Taken, make, start
 from guard.confine.handlers.waiting import EAGAIN, Waiters
 from guard.kernel import diag, real_path, syscall
 
@@ -32,7 +32,6 @@ _EPERM, _EACCES, _ENAMETOOLONG, _ECONNREFUSED = 1, 13, 36, 111
 _AF_UNIX = _socket.AF_UNIX
 _MOST_PATH = 108  # sizeof(sun_path)
 _CLONE_FS = 0x200
-_FEW = 4096
 _NOBODY, _OWN, _FOREIGN = range(3)
 
 
@@ -46,10 +45,9 @@ class UnixSockets:
 
     def __init__(self, supervisor: "Supervisor", waiters: "Waiters") -> None:
         self._allowed = tuple({path for name in supervisor.setting("unix_allow") for path in (name, real_path(name))})
-        self._own: dict[int, None] = {}  # marks of sockets that the tree bound
-        self._most = _FEW
+        self._own = Own(_alive)
         self._waiters = waiters
-        self._maker = _Maker(supervisor.ruleset, self._remember)
+        self._maker = _Maker(supervisor.ruleset, self._own.add)
 
     # bind ---------------------------------------------------------------------------------------------
 
@@ -58,7 +56,7 @@ class UnixSockets:
         if len(raw) <= 2 or raw[2] == 0 or int.from_bytes(raw[:2], "little") != _AF_UNIX:
             call.check()  # an abstract name, one of the kernel's choice, or a mistake
             result = make("bind", socket.fd, raw)
-            self._remember(socket.marks())
+            self._own.add(socket.marks())
             return result
         path = raw[2:].split(b"\0", 1)[0]
         mask = call.status("Umask", 8)
@@ -73,16 +71,6 @@ class UnixSockets:
             raise
         self._maker.add(_Making(call, socket.marks(), socket.keep(), raw, where, above, parent + slash, base, mask))
         return PENDING
-
-    def _remember(self, marks: "tuple[int, int]") -> None:
-        self._own.update(dict.fromkeys(marks))
-        if len(self._own) > self._most:
-            try:
-                alive = {found[0] for found in diag.unix_sockets()}
-            except OSError:
-                alive = set()  # without the kernel's table nobody asks either
-            self._own = {one: None for one in self._own if one in alive or one in marks}
-            self._most = max(_FEW, 2 * len(self._own))
 
     # connect and sendto -------------------------------------------------------------------------------
 
@@ -165,6 +153,13 @@ class UnixSockets:
         if not found:
             return _NOBODY
         return _OWN if all(one in self._own for one in found) else _FOREIGN
+
+
+def _alive() -> "set[int]":
+    try:
+        return {found[0] for found in diag.unix_sockets()}
+    except OSError:
+        return set()  # without the kernel's table nobody asks either
 
 
 class _Making:

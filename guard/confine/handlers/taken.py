@@ -9,12 +9,15 @@ from guard.kernel import diag, syscall
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from guard.confine.handlers.base import Call
 
 SO_TYPE, SO_DOMAIN, SO_PROTOCOL = 3, 39, 38
 _SO_SNDTIMEO = 21
 _MOST_ADDRESS = 128  # sizeof(struct sockaddr_storage)
 INET = (_socket.AF_INET, _socket.AF_INET6)
+_FEW = 4096  # marks remembered before those that are gone are sorted out
 
 
 class Taken:
@@ -87,6 +90,33 @@ class Taken:
     def __exit__(self, *exception: object) -> None:
         if self.fd >= 0:
             self._socket.close()
+
+
+class Own:
+    """The marks of sockets that are the tree's own. Where they grow many, those that are gone are sorted out.
+
+    Args:
+        alive: tells the marks of all sockets that are there now.
+    """
+
+    def __init__(self, alive: "Callable[[], set[int]]") -> None:
+        self._alive = alive
+        self._marks: dict[int, None] = {}
+        self._most = _FEW
+
+    def add(self, marks: "tuple[int, int]") -> None:
+        """Take a socket for the tree's own from now on."""
+        self._marks.update(dict.fromkeys(marks))
+        if len(self._marks) > self._most:
+            alive = self._alive()
+            self._marks = {one: None for one in self._marks if one in alive or one in marks}
+            self._most = max(_FEW, 2 * len(self._marks))
+
+    def __contains__(self, mark: int) -> bool:
+        return mark in self._marks
+
+    def __len__(self) -> int:
+        return len(self._marks)
 
 
 class Name(Address):
