@@ -31,6 +31,13 @@ static void ask_to_write(void)
 	own_argv[2] = option;
 }
 
+static _Noreturn void become_launcher(char **argv)
+{
+	execv(GUARD_LAUNCHER, argv);
+	dprintf(2, "guard: not started: %s: %s; install guard again\n", GUARD_LAUNCHER, strerror(errno));
+	_exit(125);
+}
+
 void fall(const char *why)
 {
 	static bool again;
@@ -47,9 +54,7 @@ void fall(const char *why)
 		_exit(125);
 	if (name[0])
 		ask_to_write();
-	execv(GUARD_LAUNCHER, own_argv);
-	dprintf(2, "guard: not started: %s: %s; install guard again\n", GUARD_LAUNCHER, strerror(errno));
-	_exit(125);
+	become_launcher(own_argv);
 }
 
 /* The file --------------------------------------------------------------------------------------------------- */
@@ -299,11 +304,8 @@ int main(int argc, char **argv)
 	static char path[PATH_MAX];
 	char default_state[64];
 	bool is_run = argc > 2 && !strcmp(argv[1], "run");
-	if (argc > MOST_WORDS - 2) {
-		execv(GUARD_LAUNCHER, argv);
-		dprintf(2, "guard: not started: %s: %s; install guard again\n", GUARD_LAUNCHER, strerror(errno));
-		return 125;
-	}
+	if (argc > MOST_WORDS - 2)
+		become_launcher(argv);
 	memcpy(own_argv, argv, sizeof *argv * ((size_t)argc + 1));
 	for (int fd = 0; fd < 3; fd++) /* no file of ours must get the number of a standard stream */
 		if (fcntl(fd, F_GETFD) < 0)

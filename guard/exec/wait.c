@@ -289,11 +289,7 @@ void sweep(const char *shelf)
 		if (fd >= 0 && !flock(fd, LOCK_EX | LOCK_NB)) {
 			if (child < 0) { /* the first: from here on in a process that nobody waits for, and that holds nothing */
 				child = fork();
-				if (child > 0) {
-					close(fd);
-					break;
-				}
-				if (child < 0) {
+				if (child) { /* where there can be none, the next start sweeps */
 					close(fd);
 					break;
 				}
