@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.conftest import Account
-from tests.system.stage import PYTHON, Stage
+from tests.system.stage import PYTHON, Stage, address_of_host
 
 VICTIM = "import time, os; secret = 'in memory'; print('ready', flush=True); time.sleep(600)"
 LISTENER = """
@@ -27,6 +27,20 @@ def stage(account: Account) -> Iterator[Stage]:
     made = Stage(account)
     yield made
     made.remove()
+
+
+@pytest.fixture(scope="module")
+def ground(account: Account) -> Iterator[Stage]:
+    """One stage for tests that leave nothing behind."""
+    made = Stage(account)
+    yield made
+    made.remove()
+
+
+@pytest.fixture(scope="session")
+def own_address() -> str:
+    """An IPv4 address of this host that is not loopback: what stands for the network here."""
+    return address_of_host() or pytest.skip("this host has no address but loopback")
 
 
 @pytest.fixture

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import os
 import shutil
+import socket
 import subprocess
 import tempfile
 import zlib
@@ -12,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from guard.kernel import diag
 from tests.conftest import GUARD, Account
 
 PYTHON = "/usr/bin/python3"
@@ -149,6 +151,12 @@ class Stage:
                 process.kill()
             process.wait()
             process.stdout.close()
+
+
+def address_of_host() -> str:
+    """An IPv4 address of this host that is not loopback, "" where it has none."""
+    own = (host for host in diag.local_addresses() if len(host) == 4 and host[0] != 127)
+    return next((socket.inet_ntop(socket.AF_INET, host) for host in own), "")
 
 
 def _said(code: int) -> str:

@@ -11,9 +11,8 @@ from errno import EACCES
 import pytest
 
 from tests.system.stage import Stage
-from tests.system.test_supervised_network import TRIES, both, free_port, ground, inside, outside
+from tests.system.test_supervised_network import TRIES, both, free_port, inside, outside
 
-__all__ = ["ground"]
 MANY = 100_000  # tries without guard, each of them of a microsecond or two
 
 LIKE = r"""

@@ -16,9 +16,9 @@ from typing import Any
 
 import pytest
 
-from guard.kernel import diag
-from tests.conftest import LONG, Account
-from tests.system.stage import PYTHON, Stage
+from guard.confine.handlers.names import servers
+from tests.conftest import LONG
+from tests.system.stage import PYTHON, Stage, guarded
 
 TRIES = 10_000 if LONG else 300
 
@@ -73,23 +73,6 @@ def both(stage: Stage, code: str, *args: object, **more: Any) -> tuple[Any, Any]
     confined = inside(stage, code, *args, **more)
     more.pop("policy", None)
     return confined, outside(stage, code, *args, **more)
-
-
-@pytest.fixture(scope="module")
-def ground(account: Account) -> Iterator[Stage]:
-    """One stage for tests that leave nothing behind."""
-    made = Stage(account)
-    yield made
-    made.remove()
-
-
-@pytest.fixture(scope="module")
-def own_address() -> str:
-    """An IPv4 address of this host that is not loopback: what stands for the network here."""
-    for host in diag.local_addresses():
-        if len(host) == 4 and host[0] != 127:
-            return socket.inet_ntop(socket.AF_INET, host)
-    pytest.skip("this host has no address but loopback")
 
 
 def network(**values: object) -> str:
@@ -807,8 +790,6 @@ for kind in (UDP, TCP):
         found.append(code(new.connect, (sys.argv[1], 53)) == errno.EACCES)
 print(json.dumps(found))
 """
-    from guard.confine.handlers.names import servers
-
     named = servers(Path("/etc/resolv.conf").read_bytes())
     assert inside(ground, code, "203.0.113.53") == [True, True]
     assert outside(ground, code, "203.0.113.53") == [False, False]
@@ -994,8 +975,6 @@ asyncio.run(main())
 def test_the_command_line_http_server_works_and_stays_on_loopback(ground: Stage, own_address: str) -> None:
     port = free_port()
     argv = [PYTHON, "-m", "http.server", "-b", "0.0.0.0", str(port)]
-    from tests.system.stage import guarded
-
     process = subprocess.Popen(
         [*guarded(ground), *argv], cwd=ground.project, env=ground.account.environment(), stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, **ground.account.identity(),  # type: ignore[call-overload]

@@ -14,7 +14,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import Account
 from tests.system.stage import Stage
 from tests.system.test_supervised_network import TRIES, both, inside, outside, running, seen
 
@@ -29,14 +28,6 @@ def reach(name, kind=TCP):
         client.settimeout(5)
         return code(client.connect, name)
 """
-
-
-@pytest.fixture(scope="module")
-def ground(account: Account) -> Iterator[Stage]:
-    """One stage for tests that leave nothing behind."""
-    made = Stage(account)
-    yield made
-    made.remove()
 
 
 @contextmanager

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from tests.system.stage import Stage
 from tests.system.test_supervised_messages import service
-from tests.system.test_supervised_network import TRIES, ground, inside, outside
-
-__all__ = ["ground"]
+from tests.system.test_supervised_network import TRIES, inside, outside
 
 BOMB = """
 tries, port, parents = int(sys.argv[1]), int(sys.argv[2]), 16

@@ -11,10 +11,9 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
-from guard.kernel import diag
 from tests.beds.sshd import client_config, new_key, sshd
 from tests.conftest import ROOT_HERE, Account
-from tests.system.stage import PYTHON, Stage
+from tests.system.stage import PYTHON, Stage, address_of_host
 from tests.system.ways.table import Way
 
 HERE = Path(__file__).parent
@@ -158,7 +157,7 @@ def services(account: Account) -> Iterator[dict[str, str]]:
     with ExitStack() as stack:
         place = account.directory("sv", account.state.parent)
         stack.callback(shutil.rmtree, place, ignore_errors=True)
-        address = next((".".join(map(str, host)) for host in diag.local_addresses() if len(host) == 4 and host[0] != 127), "")
+        address = address_of_host()
         abstract = f"guard-ways-{os.getpid()}"
         process = _start(stack, account, [PYTHON, "-c", SERVICES, str(place), "-", address, abstract, str(VICTIMS)])
         told = json.loads(process.stdout.readline())  # type: ignore[union-attr]

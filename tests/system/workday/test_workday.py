@@ -13,7 +13,6 @@ from pathlib import Path
 
 import pytest
 
-from guard.kernel import diag
 from tests.beds.slurm import SRUN_PORTS, slurm
 from tests.beds.sshd import client_config, sshd
 from tests.conftest import ROOT, Account
@@ -75,14 +74,6 @@ def test_work_goes_on(account: Account, project: Path, outside: Path, job: Job) 
 # What reaches out: the overlay that opens it is named in the denial ----------------------------------------
 
 
-@pytest.fixture(scope="module")
-def own_address() -> str:
-    for host in diag.local_addresses():
-        if len(host) == 4 and host[0] != 127:
-            return socket.inet_ntop(socket.AF_INET, host)
-    pytest.skip("this host has no address but loopback")
-
-
 def named(events: list[dict[str, object]]) -> str:
     return " ".join(str(event["detail"]["allow"]) for event in events if event["verdict"] == "denied")  # type: ignore[index]
 
@@ -106,11 +97,10 @@ def test_a_licence_client_reaches_a_flexlm_server(account: Account, project: Pat
     server.listen()
 
     def serve() -> None:
-        for _ in range(1):
-            peer, _ = server.accept()
-            with peer:
-                peer.recv(147)
-                peer.sendall(b"checked out: done")
+        peer, _ = server.accept()
+        with peer:
+            peer.recv(147)
+            peer.sendall(b"checked out: done")
 
     thread = threading.Thread(target=serve, daemon=True)
     thread.start()
@@ -152,8 +142,6 @@ def test_git_over_ssh_with_an_agent_of_the_session_s(account: Account, project: 
     assert account.command(["git", "-C", str(bare), "log", "--oneline", "--all"]).stdout.count("\n") == 1
     shutil.rmtree(place)
     shutil.rmtree(bare)
-
-
 
 
 # Slurm: a job is a door, and is opened by its overlay ------------------------------------------------------
