@@ -64,7 +64,6 @@ while True:
     if "/answers-" in text:
         open(text, "w").close()
 """
-ABSENT = {"tmux": "tmux", "crontab": "crontab", "at": "at", "ssh_config": "sshd", "agent": "ssh-agent"}
 
 
 class Ground:
@@ -100,9 +99,7 @@ class Ground:
             write(stage.project / name, Path(things["services"], name).read_bytes(), 0o600)
         for name in ("deeds.py", "tried.py"):
             write(stage.project / name, (HERE / name).read_bytes())
-        self.answers = account.directory("answers")
-        os.rename(self.answers, self.answers.with_name("answers-" + self.answers.name))
-        self.answers = self.answers.with_name("answers-" + self.answers.name)
+        self.answers = account.directory("answers")  # by that name SERVICES knows it
         # A service's socket in the project, that somebody outside serves.
         os.link(f"{things['services']}/service", stage.project / "service")
         ssh = account.home / ".ssh"
@@ -216,9 +213,9 @@ def _things(stack: ExitStack, account: Account, place: Path) -> dict[str, str]:
         os.chown(terminal, account.uid, -1)
     found = {"key": key, "queue": queue, "segment": segment, "tmpfile": tmpfile, "vartmpfile": vartmpfile,
              "shared": str(shared), "terminal": terminal}  # fmt: skip
-    for need, program in ABSENT.items():
-        if shutil.which(program, path="/usr/bin:/usr/sbin:/bin") and need in ("crontab", "at"):
-            found[need] = program
+    for program in ("crontab", "at"):
+        if shutil.which(program, path="/usr/bin:/usr/sbin:/bin"):
+            found[program] = program
     stack.callback(account.command, ["sh", "-c", "crontab -r; for j in $(atq -q g | cut -f1); do atrm $j; done"])
     if shutil.which("sshd", path="/usr/sbin:/usr/bin"):
         found["port_ssh"] = str(stack.enter_context(sshd(account, place)).port)
