@@ -6,6 +6,7 @@ import os
 import sqlite3
 import time
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from heapq import merge
 from operator import itemgetter
@@ -271,6 +272,19 @@ def open_database(path: str, mode: str) -> sqlite3.Connection:
     except sqlite3.Error as error:
         raise SpoolError(f"{path}: {error}", "is this a spool, and may you read it?") from None
     return db
+
+
+@contextmanager
+def transaction(db: sqlite3.Connection) -> Iterator[sqlite3.Connection]:
+    """BEGIN IMMEDIATE … COMMIT, or ROLLBACK where something was raised, the COMMIT itself included."""
+    db.execute("BEGIN IMMEDIATE")
+    try:
+        yield db
+        db.execute("COMMIT")
+    except BaseException:
+        if db.in_transaction:  # a full disk may have ended it already (sqlite.org/lang_transaction.html)
+            db.execute("ROLLBACK")
+        raise
 
 
 def _row(row: tuple[int, bytes, int, int, str, int, bytes, bytes]) -> Row:

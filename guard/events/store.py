@@ -8,12 +8,13 @@ import os
 import sqlite3
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Final
 
 from guard.errors import SpoolError
 from guard.events.disk import Disk
-from guard.events.reader import DATABASE, Reader, open_database
+from guard.events.reader import DATABASE, Reader, open_database, transaction
 from guard.events.recent import Recent
 
 _TABLES: Final = """
@@ -33,6 +34,8 @@ CREATE TABLE IF NOT EXISTS producers(
 CREATE TABLE IF NOT EXISTS kept(kind TEXT, key TEXT, value BLOB, last INTEGER NOT NULL,
   PRIMARY KEY(kind, key)) WITHOUT ROWID;
 """
+
+
 @dataclass(frozen=True)
 class Limits:
     """How much is kept.
@@ -163,8 +166,8 @@ class Store(Reader):
     def _set(self, name: str, value: object) -> None:
         self._db.execute("INSERT OR REPLACE INTO meta VALUES(?, ?)", (name, value))
 
-    def _transaction(self) -> _Transaction:
-        return _Transaction(self._db)
+    def _transaction(self) -> AbstractContextManager[sqlite3.Connection]:
+        return transaction(self._db)
 
     def close(self) -> None:
         """Close the files, and let another process write."""
@@ -172,33 +175,6 @@ class Store(Reader):
         os.close(self._lock)
 
 
-class _Transaction:
-    """BEGIN IMMEDIATE … COMMIT, or ROLLBACK where something was raised."""
-
-    def __init__(self, db: sqlite3.Connection) -> None:
-        self._db = db
-
-    def __enter__(self) -> sqlite3.Connection:
-        self._db.execute("BEGIN IMMEDIATE")
-        return self._db
-
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        if kind is None:
-            try:
-                self._db.execute("COMMIT")
-            except sqlite3.Error:
-                self._undo()
-                raise
-        else:
-            self._undo()
-
-    def _undo(self) -> None:
-        if self._db.in_transaction:
-            self._db.execute("ROLLBACK")
-
-
 def is_full(error: sqlite3.OperationalError) -> bool:
     """Whether it is the disk that is full."""
     return error.sqlite_errorcode & 0xFF in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR)
-
-

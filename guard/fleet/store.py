@@ -14,14 +14,14 @@ from __future__ import annotations
 import json
 import os
 import sqlite3
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from types import TracebackType
 from typing import Final, Self
 
 from guard.errors import StateError
+from guard.events.reader import transaction
 from guard.events.wire import Severity
 from guard.fleet.judge import Gap, Node, Notice
 from guard.fleet.lines import Found, is_itself
@@ -123,7 +123,7 @@ class Store:
         done = Received()
         batch = _Batch(now)
         try:
-            with self._transaction():
+            with transaction(self._db):
                 for each in events:
                     self._take(each, batch, done)
                 for key, seqs in batch.seqs.items():
@@ -220,7 +220,7 @@ class Store:
 
     def forget_node(self, host: str) -> bool:
         """Remove a host that is no more, with its gaps; its events stay. Returns whether there was one."""
-        with self._transaction():
+        with transaction(self._db):
             for table in ("seen", "gaps"):
                 self._db.execute(f"DELETE FROM {table} WHERE host = ?", (host,))  # noqa: S608 - our own names
             self._db.execute("UPDATE notices SET closed = opened, told = 1 WHERE host = ? AND closed IS NULL", (host,))
@@ -241,7 +241,7 @@ class Store:
             true: all notices of the kinds that last (`silent`, `gap`).
             now: seconds since 1970.
         """
-        with self._transaction():
+        with transaction(self._db):
             wanted = {(each.host, each.kind, each.subject) for each in true}
             rows = self._db.execute(
                 # One that is not told yet stays open until it is: its end alone would say nothing.
@@ -317,7 +317,7 @@ class Store:
         Args:
             lines: (position, line).
         """
-        with self._transaction():
+        with transaction(self._db):
             self._db.executemany("UPDATE received SET line = ? WHERE position = ?", [(line, at) for at, line in lines])
         self._db.execute("VACUUM")
         self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
@@ -328,7 +328,7 @@ class Store:
 
     def trim(self, before: float) -> int:
         """Remove what was received before a time, in seconds since 1970; returns how many events."""
-        with self._transaction():
+        with transaction(self._db):
             gone = self._db.execute("DELETE FROM received WHERE received < ?", (before,)).rowcount
             self._db.execute(
                 "DELETE FROM notices WHERE told = 1"
@@ -352,17 +352,6 @@ class Store:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
-
-    @contextmanager
-    def _transaction(self) -> Iterator[None]:
-        self._db.execute("BEGIN IMMEDIATE")
-        try:
-            yield
-            self._db.execute("COMMIT")
-        except BaseException:
-            if self._db.in_transaction:
-                self._db.execute("ROLLBACK")
-            raise
 
 
 def _merged(runs: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:

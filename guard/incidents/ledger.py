@@ -12,6 +12,7 @@ import sqlite3
 import stat
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from types import TracebackType
@@ -20,6 +21,7 @@ from typing import Any, Final, NamedTuple, Self
 import orjson
 
 from guard.errors import StateError
+from guard.events.reader import transaction
 from guard.incidents import schema
 from guard.incidents.audience import AUDIENCES
 from guard.incidents.exposure import CLAIM, VERBS, WORKFLOW, Exposure, microseconds, read
@@ -196,7 +198,7 @@ class Ledger:
         """
         taken = known = refused = 0
         for batch in _batches(events):
-            with self._transaction():
+            with self.transaction():
                 tally = Tally()
                 names: dict[tuple[str, str], int] = {}
                 for received in batch:
@@ -317,7 +319,7 @@ class Ledger:
 
     def act(self, decisions: Iterable[tuple[Secret, Action]]) -> None:
         """Write decisions down, all or none; one whose id is there already changes nothing."""
-        with self._transaction():
+        with self.transaction():
             for secret, action in decisions:
                 self._write(secret, action)
 
@@ -343,7 +345,7 @@ class Ledger:
 
     def told(self, ids: Iterable[str]) -> None:
         """Note that the events of these decisions are in the spool."""
-        with self._transaction():
+        with self.transaction():
             self._db.executemany("UPDATE action SET told = 1 WHERE id = ?", ((one,) for one in ids))
 
     def was_sent(self, secret: Secret, what: str, recipient: str, clock: int) -> bool:
@@ -359,7 +361,7 @@ class Ledger:
 
     def mark_sent(self, rows: Iterable[tuple[Secret, str, str, int]], now: int) -> None:
         """Note that each (secret, what, recipient, clock) was sent."""
-        with self._transaction():
+        with self.transaction():
             self._db.executemany(
                 "INSERT OR IGNORE INTO sent SELECT id, ?, ?, ?, ? FROM alias WHERE (key_id, fingerprint) = (?, ?)",
                 ((what, recipient, clock, now, *secret.names[0]) for secret, what, recipient, clock in rows),
@@ -381,7 +383,7 @@ class Ledger:
         """
         count = 0
         day = datetime.fromtimestamp(before / 1e6, UTC).strftime("%Y-%m-%d")
-        with self._transaction():
+        with self.transaction():
             for secret in secrets:
                 ids = "SELECT id FROM alias WHERE (key_id, fingerprint) = (?, ?)"
                 for pair in secret.names:
@@ -489,24 +491,9 @@ class Ledger:
         """The time in µs since 1970."""
         return int(self._clock() * 1_000_000)
 
-    def transaction(self) -> _Transaction:
+    def transaction(self) -> AbstractContextManager[sqlite3.Connection]:
         """Return a context in which everything written is kept wholly or not at all."""
-        return _Transaction(self._db)
-
-    _transaction = transaction
-
-
-class _Transaction:
-    def __init__(self, database: sqlite3.Connection) -> None:
-        self._db = database
-
-    def __enter__(self) -> None:
-        self._db.execute("BEGIN IMMEDIATE")
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._db.execute("COMMIT" if kind is None else "ROLLBACK")
+        return transaction(self._db)
 
 
 def decode(line: bytes) -> dict[str, Any]:

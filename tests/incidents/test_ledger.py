@@ -7,6 +7,7 @@ import json
 import os
 import random
 import signal
+import sqlite3
 import subprocess
 import sys
 import time
@@ -191,6 +192,19 @@ def test_a_fold_is_seen_whole_or_not_at_all(tmp_path: Path) -> None:
     with pytest.raises(KeyboardInterrupt):
         site.ledger.fold(torn())  # type: ignore[arg-type]
     assert site.all() == []
+
+
+def test_a_disk_that_fills_up_amid_a_fold_costs_nothing_but_another_one(site: Site) -> None:
+    events = [exposure(f"k{n}", T0 + n, source="file", path=f"/{n}{'x' * 500}") for n in range(500)]
+    database = site.ledger.database
+    (pages,) = database.execute("PRAGMA page_count").fetchone()
+    database.execute(f"PRAGMA max_page_count = {pages + 4}")
+    for _ in range(2):
+        with pytest.raises(sqlite3.OperationalError, match="full"):
+            site.fold(*events)
+    database.execute(f"PRAGMA max_page_count = {1 << 30}")
+    site.fold(*events)
+    assert len(site.all()) == 500
 
 
 def test_an_id_is_found_by_its_beginning_and_by_its_marker(site: Site) -> None:
