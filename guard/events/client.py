@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import socket
-import sys
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -13,14 +12,16 @@ from typing import Final
 import orjson
 
 from guard.errors import EventError, SpoolError
-from guard.events import answers, chain
+from guard.events import access, answers, chain
 from guard.events.intake import bound_id
-from guard.events.peers import SO_PEERCRED
+from guard.events.peers import Peer, stranger
+from guard.events.producer import Producer
 from guard.events.query import Query, find, framed
 from guard.events.reader import Reader
 from guard.events.sink import SOCKET, socket_path
 from guard.events.spool import Spool
 from guard.events.wire import Severity, parse
+from guard.redact import redact_text
 
 TIMEOUT: Final = 20.0
 OWN: Final = ("events.jsonl.1", "events.jsonl")
@@ -73,8 +74,8 @@ def connect(path: str, timeout: float = TIMEOUT) -> socket.socket | None:
     except OSError:
         channel.close()
         return None
-    uid = int.from_bytes(channel.getsockopt(socket.SOL_SOCKET, SO_PEERCRED, 12)[4:8], sys.byteorder)
-    if uid not in (0, os.geteuid()):
+    uid = stranger(channel)
+    if uid >= 0:
         channel.close()
         raise SpoolError(f"{path}: the service is user {uid}'s", "name your own with --state")
     return channel
@@ -192,11 +193,6 @@ def _record(spool: str, query: Query) -> None:
     """Put on record, without a service, that root looked at what is not about root alone."""
     if os.geteuid() != 0:
         return
-    from guard.events import access
-    from guard.events.peers import Peer
-    from guard.events.producer import Producer
-    from guard.redact import redact_text
-
     wanted = {name: value for name, value in query.plain().items() if value not in ("", 0, False)}
     event = access.record(
         Producer("reader"), Peer(os.getpid(), 0, 0, frozenset(), False), "root",

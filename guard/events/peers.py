@@ -56,6 +56,16 @@ def peer_of(connection: socket.socket) -> Peer:
     return Peer(pid, uid, gid, numbers | {gid}, _is_inside(pid, uid, _pidfd(connection, pid)))
 
 
+def stranger(channel: socket.socket) -> int:
+    """The uid of a service that is neither root's nor our own, and so not to be trusted; -1 where it is.
+
+    Args:
+        channel: connected to it.
+    """
+    _, uid, _ = struct.unpack("iII", channel.getsockopt(socket.SOL_SOCKET, SO_PEERCRED, 12))
+    return -1 if uid in (0, os.geteuid()) else int(uid)
+
+
 def _pidfd(connection: socket.socket, pid: int) -> int:
     try:
         return struct.unpack("i", connection.getsockopt(socket.SOL_SOCKET, SO_PEERPIDFD, 4))[0]  # type: ignore[no-any-return]

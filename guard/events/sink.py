@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import os
 import socket
-import sys
 import threading
 import time
 from collections import deque
@@ -23,11 +22,11 @@ from typing import Final, Protocol
 import orjson
 
 from guard.events.model import Event, Severity, say, word
+from guard.events.peers import stranger
 from guard.events.producer import Producer
 from guard.events.spool import Spool
 
 SOCKET: Final = "events.sock"
-SO_PEERCRED: Final = 17
 RETRY_MOST: Final = 5.0
 """Seconds between two attempts to reach the service, at most."""
 _IN_FLIGHT: Final = 2000
@@ -167,8 +166,7 @@ class SocketSink:
                 with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC) as channel:
                     channel.settimeout(10)
                     channel.connect(self._path)
-                    credentials = channel.getsockopt(socket.SOL_SOCKET, SO_PEERCRED, 12)
-                    if int.from_bytes(credentials[4:8], sys.byteorder) not in (0, os.geteuid()):
+                    if stranger(channel) >= 0:
                         raise PermissionError("the service is another user's")
                     pause = 0.05
                     self._converse(channel)

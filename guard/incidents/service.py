@@ -19,7 +19,7 @@ from typing import Any, Final
 import orjson
 
 from guard.errors import GuardError, UsageError
-from guard.events.peers import SO_PEERCRED, peer_of
+from guard.events.peers import peer_of, stranger
 from guard.incidents import choose
 from guard.incidents.desk import Desk
 from guard.incidents.ledger import Secret, Sighting
@@ -246,8 +246,7 @@ def ask(request: Mapping[str, object], path: str = "", timeout: float = PATIENCE
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC) as connection:
         connection.settimeout(timeout)
         connection.connect(path or socket_path())
-        credentials = connection.getsockopt(socket.SOL_SOCKET, SO_PEERCRED, 12)
-        if int.from_bytes(credentials[4:8], sys.byteorder) not in (0, os.geteuid()):
+        if stranger(connection) >= 0:
             raise PermissionError("the service is another user's")
         connection.sendall(orjson.dumps(request) + b"\n")
         parts = []
