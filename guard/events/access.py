@@ -9,10 +9,13 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 
+import orjson
+
 from guard.events.model import Event, Severity, Tree, say, word
 from guard.events.peers import Peer
 from guard.events.producer import Producer
-from guard.redact import Redacted
+from guard.events.query import Query
+from guard.redact import redact_text
 
 
 @dataclass(frozen=True)
@@ -45,16 +48,18 @@ def scope(peer: Peer, readers: Collection[int], owner: int, wanted: int | None =
     return Scope(wanted, wanted != peer.uid)
 
 
-def record(producer: Producer, peer: Peer, user: str, wanted: Redacted) -> Event:
+def record(producer: Producer, peer: Peer, user: str, query: Query) -> Event:
     """Make the event that says that somebody looked at others' events.
 
     Args:
         producer: the service's reader.
         peer: who looked.
         user: that one's name.
-        wanted: what was asked for.
+        query: what was asked for.
     """
+    wanted = {name: value for name, value in query.plain().items() if value not in ("", 0, False)}
     return producer.event(
         "telemetry", "events-read", Severity.INFO, say("events of others were read"),
-        tree=Tree(uid=peer.uid, user=user), detail={"wanted": wanted, "by": word(f"uid {peer.uid}")},
+        tree=Tree(uid=peer.uid, user=user),
+        detail={"wanted": redact_text(orjson.dumps(wanted).decode()), "by": word(f"uid {peer.uid}")},
     )  # fmt: skip

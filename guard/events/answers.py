@@ -9,7 +9,6 @@ from __future__ import annotations
 import grp
 import os
 import socket
-import sys
 import threading
 import time
 from collections import Counter
@@ -27,7 +26,6 @@ from guard.events.producer import Producer
 from guard.events.query import Query, find, framed
 from guard.events.reader import Reader
 from guard.events.sink import SocketSink
-from guard.redact import redact_text
 from guard.redact.server import listen
 
 SOCKET: Final = "events-read.sock"
@@ -105,11 +103,7 @@ class Answers:
             query = Query.of(request)
             may = access.scope(peer, self._readers(), self._owner, _uid(query.user))
             if may.recorded:
-                wanted = {name: value for name, value in query.plain().items() if value not in ("", 0, False)}
-                event = access.record(
-                    self._producer, peer, self._names.user(peer.uid), redact_text(orjson.dumps(wanted).decode())
-                )
-                self._sink.emit(event)
+                self._sink.emit(access.record(self._producer, peer, self._names.user(peer.uid), query))
                 if not self._sink.flush(RECORDED_WITHIN):
                     raise GuardError("the look at others' events cannot be recorded now", "try again")
             self._send(channel, reader, query, may.uid)
@@ -162,7 +156,3 @@ def main(arguments: list[str]) -> None:
             return
         time.sleep(0.05)
     Answers(spool, config, intake).serve(path, int(parent))
-
-
-if __name__ == "__main__":
-    main(sys.argv[1:])

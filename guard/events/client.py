@@ -21,7 +21,6 @@ from guard.events.reader import Reader
 from guard.events.sink import SOCKET, socket_path
 from guard.events.spool import Spool
 from guard.events.wire import Severity, parse
-from guard.redact import redact_text
 
 TIMEOUT: Final = 20.0
 OWN: Final = ("events.jsonl.1", "events.jsonl")
@@ -193,11 +192,7 @@ def _record(spool: str, query: Query) -> None:
     """Put on record, without a service, that root looked at what is not about root alone."""
     if os.geteuid() != 0:
         return
-    wanted = {name: value for name, value in query.plain().items() if value not in ("", 0, False)}
-    event = access.record(
-        Producer("reader"), Peer(os.getpid(), 0, 0, frozenset(), False), "root",
-        redact_text(orjson.dumps(wanted).decode()),
-    )  # fmt: skip
+    event = access.record(Producer("reader"), Peer(os.getpid(), 0, 0, frozenset(), False), "root", query)
     with suppress(SpoolError), Spool(spool) as writer:  # a service that has just started writes it: it records
         writer.append([event])
 
