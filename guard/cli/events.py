@@ -14,7 +14,7 @@ from guard.cli import Places
 from guard.confine.state import default_state
 from guard.errors import EXIT_CANNOT, EXIT_FOUND, GuardError, UsageError
 from guard.events import client, settings
-from guard.events.query import Query, moment
+from guard.events.query import Query, moment, unframed
 from guard.events.wire import Severity
 
 app = typer.Typer(no_args_is_help=False, help="Show, follow and check the node's events.")
@@ -90,11 +90,10 @@ def _verify(where: client.Places, as_json: bool) -> int:
 
 def _shown(lines: Iterator[bytes], as_json: bool) -> Iterator[bytes]:
     for line in lines:
-        whole = orjson.loads(line)
         if as_json:
-            # As it is stored: the part between the frame and its end, byte for byte.
-            yield line[line.index(b'"event":') + 8 :].rstrip()[:-1] + b"\n"
+            yield unframed(line) + b"\n"
         else:
+            whole = orjson.loads(line)
             yield _sentence(whole["event"], whole.get("quiet", "")).encode("utf-8", "replace")
 
 

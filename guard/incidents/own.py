@@ -12,7 +12,7 @@ from guard.errors import StateError, UsageError
 from guard.events import client
 from guard.events.model import Severity, Tree, say, word
 from guard.events.producer import Producer
-from guard.events.query import Query
+from guard.events.query import Query, unframed
 from guard.events.sink import SocketSink, socket_path
 from guard.incidents import service
 from guard.incidents.audience import WORDS
@@ -59,9 +59,7 @@ def events(state: str) -> Iterator[bytes]:
         SpoolError: they cannot be read.
     """
     where = client.places(state, state_dir())
-    for line in client.lines(where, Query(user=str(os.getuid()))):
-        # Each is an event in a frame of its position; what is handed on is the event as it is stored.
-        yield line[line.index(b'"event":') + 8 :].rstrip()[:-1]
+    yield from map(unframed, client.lines(where, Query(user=str(os.getuid()))))
 
 
 def _seen_here(state: str) -> Iterator[Mapping[str, Any]]:
@@ -69,7 +67,7 @@ def _seen_here(state: str) -> Iterator[Mapping[str, Any]]:
     from guard.incidents import ledger, settings
     from guard.incidents.workflow import assess
 
-    with ledger.Ledger(":memory:") as book:
+    with ledger.Ledger(ledger.MEMORY) as book:
         now = book.now()
         book.fold(ledger.Received(ledger.decode(line), now) for line in events(state))
         uid, user = os.getuid(), _name()
