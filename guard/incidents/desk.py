@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import os
-import pwd
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
 from guard.errors import UsageError
 from guard.events.model import Event, Severity, Tree, say, word
-from guard.events.producer import Ids, Producer
+from guard.events.producer import Ids, Producer, user_name
 from guard.incidents.exposure import WORKFLOW
 from guard.incidents.ledger import Action, Ledger, Secret
 from guard.incidents.settings import DAY, Settings
@@ -177,7 +176,4 @@ def operator() -> str:
     given = os.environ.get("SUDO_UID", "")
     if uid == 0 and given.isdigit():
         uid = int(given)
-    try:
-        return pwd.getpwuid(uid).pw_name
-    except KeyError:
-        return f"uid {uid}"
+    return user_name(uid) or f"uid {uid}"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import pwd
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any, Final
@@ -11,7 +10,7 @@ from typing import Any, Final
 from guard.errors import StateError, UsageError
 from guard.events import client
 from guard.events.model import Severity, Tree, say, word
-from guard.events.producer import Producer
+from guard.events.producer import Producer, user_name
 from guard.events.query import Query, unframed
 from guard.events.sink import SocketSink, socket_path
 from guard.incidents import service
@@ -70,7 +69,7 @@ def _seen_here(state: str) -> Iterator[Mapping[str, Any]]:
     with ledger.Ledger(ledger.MEMORY) as book:
         now = book.now()
         book.fold(ledger.Received(ledger.decode(line), now) for line in events(state))
-        uid, user = os.getuid(), _name()
+        uid, user = os.getuid(), user_name(os.getuid())
         for secret in book.secrets():
             yield service.shown(assess(secret, settings.Settings(), now), uid, user)
 
@@ -90,7 +89,7 @@ def secret(id_: str, rows: Iterable[Mapping[str, Any]]) -> Secret:
     if len(found) != 1:
         raise UsageError(f"you have no incident {id_[:20]}", "guard incidents mine shows yours")
     (row,) = found
-    uid, user = os.getuid(), _name()
+    uid, user = os.getuid(), user_name(os.getuid())
     seen = (
         Sighting(
             alias=0, host=at["host"], uid=uid, user=user, source=at["source"], path=at["path"], spot="", session="",
@@ -127,7 +126,7 @@ def rotated(id_: str, reason: str, state: str, path: str) -> str:
         CLAIM,
         Severity.INFO,
         say("the holder says that {} is rotated", word(start)),
-        tree=Tree(uid=os.getuid(), user=_name()),
+        tree=Tree(uid=os.getuid(), user=user_name(os.getuid())),
         detail={"incident": word(start), "reason": redact_text(reason[:500])},
     )
     sink = SocketSink(producer, socket_path(state))
@@ -137,13 +136,6 @@ def rotated(id_: str, reason: str, state: str, path: str) -> str:
     if not done:
         raise StateError("no service of guard's takes this on here", "say it on a login node, or to InfoSec")
     return f"{start} told: it is on its way to the site"
-
-
-def _name() -> str:
-    try:
-        return pwd.getpwuid(os.getuid()).pw_name
-    except KeyError:
-        return ""
 
 
 def text(row: Mapping[str, Any]) -> Iterator[str]:

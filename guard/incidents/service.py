@@ -8,7 +8,6 @@ the alerts of clocks that ran out, and the mail that is due.
 from __future__ import annotations
 
 import os
-import pwd
 import socket
 import sqlite3
 import sys
@@ -20,6 +19,7 @@ import orjson
 
 from guard.errors import GuardError, UsageError
 from guard.events.peers import peer_of, stranger
+from guard.events.producer import user_name
 from guard.incidents import choose
 from guard.incidents.desk import Desk
 from guard.incidents.ledger import Secret, Sighting
@@ -215,7 +215,7 @@ def _converse(connection: socket.socket, counter: Counter) -> None:
             request = orjson.loads(line)
             if not isinstance(request, dict):
                 raise UsageError("this is no request")
-            answer = counter.answer(peer.uid, _name(peer.uid), request, guarded=peer.inside)
+            answer = counter.answer(peer.uid, user_name(peer.uid) or f"uid {peer.uid}", request, guarded=peer.inside)
         except orjson.JSONDecodeError:
             answer = {"error": "this is no request"}
         except GuardError as error:
@@ -226,13 +226,6 @@ def _converse(connection: socket.socket, counter: Counter) -> None:
         connection.sendall(orjson.dumps(answer) + b"\n")
     except OSError:
         return  # nobody is left to be told
-
-
-def _name(uid: int) -> str:
-    try:
-        return pwd.getpwuid(uid).pw_name
-    except KeyError:
-        return f"uid {uid}"
 
 
 def ask(request: Mapping[str, object], path: str = "", timeout: float = PATIENCE) -> dict[str, Any]:
