@@ -71,7 +71,7 @@ class Counter:
         if not self._asked.take(uid, 1, self._clock()):
             raise UsageError("too many requests", "wait a minute")
         if ask == "mine":
-            return {"incidents": [row for one in self.owned(uid, user) if (row := shown(one, uid, user))]}
+            return {"incidents": [row for one in owned(self._desk, uid, user) if (row := shown(one, uid, user))]}
         if ask == "match":
             if not self._matched.take(uid, 1, self._clock()):
                 raise UsageError("too many keys in a short time", "wait a minute")
@@ -93,11 +93,6 @@ class Counter:
             return {"incident": shown(after, uid, user)}
         raise UsageError("unknown request", "guard on this host is of another version than the service")
 
-    def owned(self, uid: int, user: str) -> list[Incident]:
-        """Return an account's incidents, the most urgent first."""
-        secrets = self._desk.ledger.secrets("s.user = ? OR s.uid = ?", (user, uid))
-        return choose.in_order(one for s in secrets if owns(s, uid, user) and not (one := self._assess(s)).weak)
-
     def _own(self, given: str, uid: int, user: str) -> Secret:
         # Looked for among their own: that another's begins alike is not told either.
         digits = choose.digits(given)
@@ -117,6 +112,14 @@ def owns(secret: Secret, uid: int, user: str) -> bool:
     By name where the event has one: numbers differ between hosts, and uid 0 is every host's own.
     """
     return any(_is_of(s, uid, user) for s in secret.sightings)
+
+
+def owned(desk: Desk, uid: int, user: str) -> list[Incident]:
+    """Return an account's incidents, the most urgent first."""
+    now = desk.ledger.now()
+    secrets = desk.ledger.secrets("s.user = ? OR s.uid = ?", (user, uid))
+    found = (assess(s, desk.settings, now) for s in secrets if owns(s, uid, user))
+    return choose.in_order(one for one in found if not one.weak)
 
 
 def _is_of(sighting: Sighting, uid: int, user: str) -> bool:

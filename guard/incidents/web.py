@@ -35,7 +35,7 @@ from guard.incidents.ledger import Secret
 from guard.incidents.privacy import stored
 from guard.incidents.report.html import asset, environment
 from guard.incidents.report.layout import Page, case
-from guard.incidents.service import owns, shown
+from guard.incidents.service import owned, owns, shown
 from guard.incidents.workflow import CLOSED, Incident, assess
 from guard.redact.rules.advice import advice_for
 from guard.redact.server import listen
@@ -165,9 +165,7 @@ class Pages:
 
     async def _mine(self, request: web.Request) -> web.Response:
         visitor = request[VISITOR]
-        secrets_ = self._desk.ledger.secrets("s.user = ? OR s.uid = ?", (visitor.user, visitor.uid))
-        found = [self._assess(s) for s in secrets_ if owns(s, visitor.uid, visitor.user)]
-        return self._list(visitor, [one for one in found if not one.weak], "Your exposed keys")
+        return self._list(visitor, owned(self._desk, visitor.uid, visitor.user), "Your exposed keys")
 
     async def _all(self, request: web.Request) -> web.Response:
         visitor = request[VISITOR]
@@ -217,8 +215,7 @@ class Pages:
     def _assess(self, secret: Secret) -> Incident:
         return assess(secret, self._desk.settings, self._desk.ledger.now())
 
-    def _list(self, visitor: Visitor, found: list[Incident], title: str) -> web.Response:
-        rows = choose.in_order(found)
+    def _list(self, visitor: Visitor, rows: list[Incident], title: str) -> web.Response:
         return self._page("incidents.html", visitor, rows=rows, title=title, words=WORDS, when=_when,
                           closed=CLOSED)  # fmt: skip
 
