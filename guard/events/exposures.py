@@ -20,7 +20,7 @@ _TEXTS: Final = ("fingerprint", "key_id", "kind", "confidence", "second_opinion"
     "audience", "context")  # fmt: skip
 _TIME: Final = re.compile(r"\d{4}-\d\d-\d\d[T ][0-9:.]{5,15}(?:Z|[+-]\d\d:?\d\d)?")
 _NUMBERS: Final = ("line", "offset", "length")
-_FLAGS: Final = ("incident", "partial", "baseline", "honeytoken", "honeytoken", "allowed")
+_FLAGS: Final = ("incident", "partial", "baseline", "honeytoken", "allowed")
 
 
 def exposure(

@@ -33,7 +33,6 @@ Verdict = Literal["observed", "would_deny", "denied", "rewritten", "killed"]
 Origin = Literal["kernel", "service", "user"]
 CONTROLS: Final = get_args(Control)
 VERDICTS: Final = get_args(Verdict)
-ORIGINS: Final = get_args(Origin)
 
 Detail: TypeAlias = "Redacted | int | float | bool | Sequence[Detail] | Mapping[str, Detail] | None"
 """What may stand in `detail`: numbers, and text that went through the redactor."""

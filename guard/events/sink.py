@@ -1,7 +1,7 @@
-"""How a producer hands events over: into a spool that it writes itself, or to the node's service.
+"""How a producer hands events over to the node's service.
 
-A producer keeps to `EventSink` and never waits: `emit` returns at once. The service acknowledges what is durable;
-until then the sink keeps it, and sends it again on a new connection, where its id makes it one event still.
+It never waits: `emit` returns at once. The service acknowledges what is durable; until then the sink keeps it, and
+sends it again on a new connection, where its id makes it one event still.
 
 The socket carries one event a line; the answers are lines of JSON, `{"through": N, "dropped": D}`: of the lines
 that came on this connection the first N are dealt with, of which D were not taken (by ration, form or room; the
@@ -17,14 +17,13 @@ import time
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Final, Protocol
+from typing import Final
 
 import orjson
 
 from guard.events.model import Event, Severity, say, word
 from guard.events.peers import stranger
 from guard.events.producer import Producer
-from guard.events.spool import Spool
 
 SOCKET: Final = "events.sock"
 RETRY_MOST: Final = 5.0
@@ -43,50 +42,6 @@ def socket_path(state: str = "") -> str:
         return given
     folder = state or os.environ.get("GUARD_STATE_DIR", "")
     return os.path.join(folder or "/run/guard", SOCKET)
-
-
-class EventSink(Protocol):
-    """Takes events from a producer."""
-
-    def emit(self, event: Event) -> None:
-        """Take an event; never waits, never raises for want of room or of a service."""
-
-    def flush(self, timeout: float) -> bool:
-        """Wait until all is durable; returns whether it is."""
-
-    def close(self) -> None:
-        """Take nothing more."""
-
-
-class SpoolSink:
-    """Writes into a spool of this very process.
-
-    Args:
-        spool: its writer.
-        batch: events that are kept back at most before they are written.
-    """
-
-    def __init__(self, spool: Spool, batch: int = 1) -> None:
-        self._spool = spool
-        self._batch = batch
-        self._held: list[Event] = []
-
-    def emit(self, event: Event) -> None:
-        """Take an event."""
-        self._held.append(event)
-        if len(self._held) >= self._batch:
-            self.flush(0)
-
-    def flush(self, timeout: float) -> bool:
-        """Write what is held back."""
-        held, self._held = self._held, []
-        if held:
-            self._spool.append(held)
-        return True
-
-    def close(self) -> None:
-        """Write what is held back."""
-        self.flush(0)
 
 
 class SocketSink:
@@ -126,7 +81,7 @@ class SocketSink:
         return self._lost
 
     def emit(self, event: Event) -> None:
-        """Take an event; never waits."""
+        """Take an event; never waits, never raises for want of room or of a service."""
         item = (event.severity, event.to_json() + b"\n")
         with self._change:
             if len(self._waiting) + len(self._sent) >= self._most and not self._make_room(event.severity):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from guard.incidents.ledger import Ledger, Secret
 from guard.redact.fingerprint import fingerprinted
 from guard.redact.marking import Marks
 from guard.redact.scan import Scanner
@@ -42,14 +41,3 @@ def names_of(text: bytes, marks: Marks) -> list[tuple[str, str]]:
         if fingerprinted(span):
             add(span)
     return list(dict.fromkeys(found))
-
-
-def find(ledger: Ledger, text: bytes, marks: Marks) -> Secret | None:
-    """Return the secret of the ledger that a text holds; None where it holds none, or one nobody has seen.
-
-    Args:
-        ledger: open.
-        text: what was pasted.
-        marks: of the site's key, and those whose overlap has not ended.
-    """
-    return ledger.named(names_of(text, marks))
