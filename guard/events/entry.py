@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import ClassVar, Final
 
 from guard.events.model import Event
-from guard.events.wire import Severity, check, dump, parse
+from guard.events.wire import Severity, check, dump, parse, table
 
 PUBLIC: Final[tuple[str, ...]] = (
     "schema", "id", "time", "host", "boot", "producer", "seq", "origin", "control", "rule", "severity", "verdict",
@@ -49,8 +49,7 @@ class Entry:
         self.id = bytes.fromhex(str(whole["id"]).replace("-", ""))
         self.severity = Severity.of(str(whole["severity"]))
         self.producer = str(whole.get("producer", ""))
-        tree = whole.get("tree")
-        uid = tree.get("uid") if isinstance(tree, dict) else None
+        uid = table(whole, "tree").get("uid")
         self.uid = uid if isinstance(uid, int) and -1 <= uid < 1 << 32 else -1
         self.rank = 2 * (self.severity >= Severity.MEDIUM) + (whole.get("origin") in ("kernel", "service"))
 

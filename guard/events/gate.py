@@ -24,7 +24,7 @@ from guard.events.names import Names
 from guard.events.privacy import EXEMPT, Minimiser
 from guard.events.producer import Ids, boot_id, rfc3339
 from guard.events.settings import Settings
-from guard.events.wire import Severity
+from guard.events.wire import Severity, table
 
 SUPPRESSED: Final = "suppressed"
 KNOWN: Final = "known"
@@ -117,7 +117,7 @@ class Gate:
     def _one(self, whole: dict[str, object], batch: Batch) -> Entry | None:
         control = str(whole["control"])
         severity = Severity.of(str(whole["severity"]))
-        tree, detail = _table(whole, "tree"), _table(whole, "detail")
+        tree, detail = table(whole, "tree"), table(whole, "detail")
         uid = tree.get("uid")
         uid = uid if isinstance(uid, int) else -1
         privacy = self._settings.privacy
@@ -126,7 +126,7 @@ class Gate:
         if exempt and severity < Severity.MEDIUM and control != "telemetry":
             self._count(f"exempt {uid}", batch)
             return None
-        thing = _thing(detail, _table(whole, "process"))
+        thing = _thing(detail, table(whole, "process"))
         quiet = ""
         finding = control not in NOT_FINDINGS
         if finding:
@@ -145,8 +145,8 @@ class Gate:
         return Entry(whole, quiet=quiet, renumber=True, owner=uid if whole.get("origin") == "user" else 0)
 
     def _suppressed(self, whole: Mapping[str, object], groups: frozenset[str], thing: str, batch: Batch) -> str:
-        user = str(_table(whole, "tree").get("user", ""))
-        process, now = _table(whole, "process"), self._clock()
+        user = str(table(whole, "tree").get("user", ""))
+        process, now = table(whole, "process"), self._clock()
         program = str(process.get("exe", "")).rpartition("/")[2]
         for each in self._settings.suppressions:
             if now < each.until and each.matches(
@@ -180,7 +180,7 @@ class Gate:
 
     def _place(self, whole: dict[str, object], detail: dict[str, object], key: str, now: float) -> str:
         """Send a new place or use of a known secret as severity info, one a window; the rest is stored quietly."""
-        session = _table(whole, "tree").get("session", "")
+        session = table(whole, "tree").get("session", "")
         place = sha256(f"{key} {whole.get('host')} {session}".encode("utf-8", "replace")).digest()[:12]
         sent = self._places.get(place)
         if sent is not None and now - sent < self._settings.budget.window_s:
@@ -271,7 +271,7 @@ def _moment(seconds: float) -> str:
 
 
 def _finding(whole: Mapping[str, object], severity: Severity, uid: int, thing: str) -> Finding:
-    tree, detail = _table(whole, "tree"), _table(whole, "detail")
+    tree, detail = table(whole, "tree"), table(whole, "detail")
     session = tree.get("session") or f"pid {tree.get('root_pid')}"
     sample = detail.get("object")
     shown = sample if isinstance(sample, str) else ""
@@ -294,8 +294,3 @@ def _thing(detail: Mapping[str, object], process: Mapping[str, object]) -> str:
         if isinstance(value, (str, int)) and value not in ("", _WITHHELD):
             return f"{value}:{detail['port']}" if name == "address" and "port" in detail else str(value)
     return str(process.get("exe", ""))
-
-
-def _table(whole: Mapping[str, object], name: str) -> dict[str, object]:
-    value = whole.get(name)
-    return value if isinstance(value, dict) else {}

@@ -23,7 +23,7 @@ from guard.events.model import CONTROLS, MESSAGE_MOST, VERDICTS
 from guard.events.names import Names
 from guard.events.peers import Peer
 from guard.events.producer import rfc3339
-from guard.events.wire import LINE_MOST, check, parse
+from guard.events.wire import LINE_MOST, check, parse, table
 from guard.redact.scan import Scanner
 from guard.redact.stream import redact_bytes
 
@@ -147,8 +147,7 @@ def accept(line: bytes, peer: Peer, node: Node, sessions: Sessions, *, adopted: 
     if node.owner not in (0, peer.uid):
         raise EventError("this service is another user's", "hand it to the node's")
     claimed = str(whole["id"])
-    tree = whole.get("tree")
-    tree = tree if isinstance(tree, dict) else {}
+    tree = table(whole, "tree")
     if peer.inside:
         if whole["control"] != "exposure" or str(whole["rule"]).startswith("incident-"):
             raise EventError("from inside a session only exposures are taken", "what happens in it is told by others")
@@ -163,7 +162,7 @@ def accept(line: bytes, peer: Peer, node: Node, sessions: Sessions, *, adopted: 
         "session": session, "harness": harness, "root_pid": root, "uid": peer.uid, "user": node.names.user(peer.uid),
     }  # fmt: skip
     if isinstance(job, int) and 0 < job < 1 << 63:
-        whole["tree"] = {**_table(whole, "tree"), "slurm_job_id": job}
+        whole["tree"] = {**table(whole, "tree"), "slurm_job_id": job}
     whole["producer"] = _own_producer(str(whole.get("producer", "")), session, peer)
     boot = str(whole.get("boot", ""))
     whole["boot"] = boot if adopted and _UUID.fullmatch(boot) else node.boot
@@ -247,8 +246,3 @@ def _bound_time(whole: dict[str, object], node: Node) -> None:
                 whole["time"] = rfc3339(int(when * 1e6) * 1000)
             return
     whole["time"] = rfc3339(now)
-
-
-def _table(whole: Mapping[str, object], name: str) -> dict[str, object]:
-    value = whole.get(name)
-    return value if isinstance(value, dict) else {}

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Final, Literal, TypeAlias, TypeGuard, get_args
 
 from guard.errors import EventError
-from guard.events.wire import FIELDS, Severity, check, dump, parse
+from guard.events.wire import FIELDS, Severity, check, dump, parse, table
 from guard.redact import Redacted, bless
 
 __all__ = [
@@ -222,7 +222,7 @@ class Event:
             EventError: it is no event.
         """
         check(whole)
-        tree, process, policy = (_table(whole, name) for name in ("tree", "process", "policy"))
+        tree, process, policy = (table(whole, name) for name in ("tree", "process", "policy"))
         argv = process.get("argv")
         mitre = whole.get("mitre")
         job = tree.get("slurm_job_id")
@@ -257,17 +257,12 @@ class Event:
                 bless(_text(process, "cwd")),
             ),
             policy=PolicyRef(_text(policy, "name"), _text(policy, "digest")),
-            detail={name: _stored(value) for name, value in _table(whole, "detail").items()},
+            detail={name: _stored(value) for name, value in table(whole, "detail").items()},
             mitre=tuple(str(each) for each in mitre) if isinstance(mitre, list) else (),
             message=bless(_text(whole, "message")),
             schema=_number(whole, "schema", SCHEMA),
             extra={name: value for name, value in whole.items() if name not in FIELDS},
         )
-
-
-def _table(whole: Mapping[str, object], name: str) -> Mapping[str, object]:
-    value = whole.get(name)
-    return value if isinstance(value, dict) else {}
 
 
 def _text(table: Mapping[str, object], name: str) -> str:

@@ -13,7 +13,7 @@ import orjson
 
 from guard.errors import UsageError
 from guard.events.reader import Reader, Row
-from guard.events.wire import Severity, dump
+from guard.events.wire import Severity, dump, table
 
 _SPAN: Final = re.compile(r"(\d{1,9})\s*(s|m|h|d|w)")
 _SECONDS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
@@ -65,8 +65,7 @@ class Query:
 
     def matches(self, event: dict[str, object]) -> bool:
         """Whether an event is wanted; times and severity are looked at elsewhere."""
-        tree = event.get("tree")
-        tree = tree if isinstance(tree, dict) else {}
+        tree = table(event, "tree")
         return (
             self.control in ("", event.get("control"))
             and self.rule in ("", event.get("rule"))

@@ -103,6 +103,12 @@ def parse(line: bytes | str) -> dict[str, object]:
     return whole
 
 
+def table(whole: Mapping[str, object], name: str) -> dict[str, object]:
+    """A field of an object that is an object itself; an empty one where it is none."""
+    value = whole.get(name)
+    return value if isinstance(value, dict) else {}
+
+
 def check(whole: Mapping[str, object]) -> None:
     """Check that an object has what every event has, each of its type; more fields are no fault.
 
