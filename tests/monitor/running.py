@@ -23,7 +23,11 @@ WAIT = 40.0
 
 
 class Monitor:
-    """One run of the monitor, with state and configuration of its own."""
+    """One run of the monitor, with state and configuration of its own.
+
+    Attributes:
+        before: words in front of guard's commands, as nsenter's.
+    """
 
     def __init__(self, place: Path) -> None:
         self.place = place
@@ -32,6 +36,7 @@ class Monitor:
         self.config.mkdir(mode=0o755)
         self.agent = place / f"agent-{place.name[-6:]}"
         shutil.copy("/bin/bash", self.agent)
+        self.before: list[str] = []
         self.process: subprocess.Popen[bytes] | None = None
         self.said = b""
         self._notify = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
@@ -51,7 +56,7 @@ class Monitor:
 
     def start(self, *options: str, **environment: str) -> Monitor:
         """Start it, and wait until it is ready."""
-        words = [GUARD, "monitor", "--harness", f"test={self.agent.name}", *options]
+        words = [*self.before, GUARD, "monitor", "--harness", f"test={self.agent.name}", *options]
         with (self.place / "log").open("ab") as log:
             self.process = subprocess.Popen(words, env={**self.environment, **environment}, stdout=log, stderr=log)
         self.until_notified(b"READY=1")
@@ -153,7 +158,8 @@ class Monitor:
 
     def guard(self, *words: str) -> subprocess.CompletedProcess[str]:
         """Run another command of guard's with its state."""
-        return subprocess.run([GUARD, *words], env=self.environment, capture_output=True, text=True, check=False)
+        command = [*self.before, GUARD, *words]
+        return subprocess.run(command, env=self.environment, capture_output=True, text=True, check=False)
 
 
 @contextmanager

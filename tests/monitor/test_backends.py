@@ -5,7 +5,6 @@ import contextlib
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -15,9 +14,12 @@ import pytest
 
 from guard.errors import MonitorError
 from guard.monitor import bcc_backend, choose, objects, pins
+from guard.monitor.core import CoreSource
 from guard.monitor.facts import Bind, Coverage, Exec, Exit, Fork, Listen, Loss, Mode, Program
+from guard.monitor.libbpf import Library
 from guard.monitor.source import Settings
 from tests.conftest import GUARD, LONG
+from tests.monitor.running import running
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 HARNESS = "backend-agent"
@@ -44,8 +46,9 @@ def settings(**more):
 
 
 @contextlib.contextmanager
-def source(backend, told=None, **more):
-    opened = choose.open_source(backend, told or settings(), **more)
+def source(backend):
+    """A backend in this very process; what another monitor pinned on this machine is left to it."""
+    opened = choose.open_source(backend, settings(), replace_pins=False)
     try:
         yield opened
     finally:
@@ -62,10 +65,25 @@ def take(opened, until, seconds=SECONDS):
     return facts
 
 
-def attached(names=("process_exec", "process_fork", "process_exit", "call_done", "bind4", "bind6")):
-    """Names of guard's programs that the kernel holds."""
-    told = subprocess.run(["bpftool", "prog", "show"], capture_output=True, text=True, check=False).stdout
-    return [name for name in names if f"name {name}" in told]
+def loaded_here():
+    """Numbers of the programs that this process holds, by themselves or by a link: no other monitor's."""
+    found = set()
+    for fd in os.listdir("/proc/self/fdinfo"):
+        with contextlib.suppress(OSError):  # the listing's own
+            told = Path(f"/proc/self/fdinfo/{fd}").read_text().splitlines()
+            found.update(int(line.split()[1]) for line in told if line.startswith("prog_id:"))
+    return found
+
+
+def still_in_the_kernel(programs):
+    """Those that the kernel holds, whoever keeps them there; what a link held may take it a moment to let go."""
+    library, end = Library(), time.monotonic() + SECONDS
+    while programs and time.monotonic() < end:
+        opened = {number: library.call("bpf_prog_get_fd_by_id", number) for number in programs}
+        programs = {number for number, fd in opened.items() if fd >= 0}
+        for number in programs:
+            os.close(opened[number])
+    return programs
 
 
 # ---- choosing ----
@@ -93,13 +111,21 @@ def test_a_backend_that_was_named_and_does_not_load_is_an_error(monkeypatch, tmp
         choose.open_source("tracepoint", settings())
 
 
-@pytest.mark.skipif(not shutil.which("bpftool"), reason="needs bpftool to see the kernel's programs")
 def test_a_load_that_fails_half_way_leaves_nothing_attached(monkeypatch):
-    before = attached()
-    monkeypatch.setattr("guard.monitor.core.CoreSource._attach_first", lambda self: 1 / 0)
+    before, half_way = loaded_here(), set()
+    attach_first = CoreSource._attach_first
+
+    def fails(self):
+        attach_first(self)
+        half_way.update(loaded_here() - before)
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(CoreSource, "_attach_first", fails)
     with pytest.raises(ZeroDivisionError):
-        choose.open_source("tracepoint", settings())
-    assert attached() == before
+        choose.open_source("tracepoint", settings(), replace_pins=False)
+    assert len(half_way) >= len(objects.ALWAYS)
+    assert loaded_here() == before
+    assert still_in_the_kernel(half_way) == set()
 
 
 # ---- trees ----
@@ -285,136 +311,114 @@ def test_a_check_says_what_cannot_be_enforced():
     assert "bind                seen         refused" in done.stdout
 
 
-def test_detaching_where_nothing_is_attached_is_fine():
-    assert guard("monitor", "--detach").returncode == 0
+def bound(*command):
+    """The address that a program gets when it asks for 0.0.0.0; "" where it is refused."""
+    script = (
+        "import socket\ns=socket.socket()\ntry:\n s.bind(('0.0.0.0', 29123))\n print(s.getsockname()[0])\n"
+        "except PermissionError: pass"
+    )
+    done = subprocess.run([*command, "-c", "/usr/bin/python3 -c \"$S\"; :"], env={**os.environ, "S": script},
+                          capture_output=True, text=True, check=True)  # fmt: skip
+    return done.stdout.strip()
 
 
-class Node:
-    """A monitor with a configuration, and an agent that binds."""
-
-    def __init__(self, place, agent, config):
-        self.place, self.agent = place, agent
-        (place / "etc").mkdir()
-        (place / "etc/monitor.toml").write_text("schema = 1\n" + config)
-        self.process = None
-
-    def start(self, *options):
-        path = self.place / "notify"
-        path.unlink(missing_ok=True)
-        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as ready:
-            ready.bind(str(path))
-            ready.settimeout(60)
-            command = [GUARD, "--state", str(self.place / "state"), "--config", str(self.place / "etc"), "monitor",
-                       "--backend", "tracepoint", "--harness", f"test={HARNESS}", *options]  # fmt: skip
-            self.process = subprocess.Popen(command, env={**os.environ, "NOTIFY_SOCKET": str(path)})
-            while b"READY=1" not in ready.recv(4096):
-                pass
-
-    def stop(self, how=signal.SIGTERM):
-        if self.process is not None:
-            self.process.send_signal(how)
-            self.process.wait(30)
-            self.process = None
-
-    def bound(self, command):
-        """The address that a program gets when it asks for 0.0.0.0; "" where it is refused."""
-        script = (
-            "import socket\ns=socket.socket()\ntry:\n s.bind(('0.0.0.0', 29123))\n print(s.getsockname()[0])\n"
-            "except PermissionError: pass"
-        )
-        done = subprocess.run([*command, "/usr/bin/python3 -c \"$S\"; :"], env={**os.environ, "S": script},
-                              capture_output=True, text=True, check=True)  # fmt: skip
-        return done.stdout.strip()
-
-    def agents(self):
-        return self.bound([self.agent, "-c"])
-
-    def others(self):
-        return self.bound(["/bin/sh", "-c"])
+BACKEND = ("--backend", "tracepoint")
+ENFORCE = (*BACKEND, "--enforce")
 
 
 @pytest.fixture
-def node(tmp_path, agent):
-    made = []
+def bpffs():
+    """A process in a mount namespace with a bpffs of its own: what is pinned there is no other monitor's."""
+    own = "mount -t bpf bpf /sys/fs/bpf && echo mounted && read x"
+    with subprocess.Popen(["unshare", "-m", "sh", "-c", own], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
+        assert holder.stdout.readline() == b"mounted\n"
+        yield holder
 
-    def make(config):
-        made.append(Node(tmp_path, agent, config))
-        return made[-1]
 
-    tmp_path.chmod(0o755)
-    yield make
-    for each in made:
-        each.stop(signal.SIGKILL)
-    guard("monitor", "--detach")
+@pytest.fixture
+def node(bpffs):
+    with running(start=False) as made:
+        made.before = ["nsenter", f"--mount=/proc/{bpffs.pid}/ns/mnt", "--"]
+        yield made
+
+
+@pytest.fixture
+def pinned(bpffs):
+    """Tells what the node's monitors have pinned."""
+    return lambda: list(pins.generations(f"/proc/{bpffs.pid}/root{pins.DIRECTORY}"))
 
 
 def test_an_agents_bind_is_refused_and_anothers_is_not(node):
-    one = node('[enforce]\nbind = "deny"\n')
-    one.start("--enforce")
-    assert (one.agents(), one.others()) == ("", "0.0.0.0")
-    one.stop()
-    assert one.agents() == "0.0.0.0"
+    node.settings('[enforce]\nbind = "deny"\n')
+    node.start(*ENFORCE)
+    assert (bound(node.agent), bound("/bin/sh")) == ("", "0.0.0.0")
+    node.stop()
+    assert bound(node.agent) == "0.0.0.0"
 
 
 def test_an_agents_bind_is_turned_to_loopback_and_anothers_is_not(node):
-    one = node('[enforce]\nbind = "rewrite"\n')
-    one.start("--enforce")
-    assert (one.agents(), one.others()) == ("127.0.0.1", "0.0.0.0")
+    node.settings('[enforce]\nbind = "rewrite"\n')
+    node.start(*ENFORCE)
+    assert (bound(node.agent), bound("/bin/sh")) == ("127.0.0.1", "0.0.0.0")
 
 
 def test_roots_switch_stops_what_is_denied_and_starts_it_again(node):
-    one = node('[enforce]\nbind = "deny"\n')
-    one.start("--enforce")
-    assert one.agents() == ""
-    switch = one.place / "etc/off"
+    node.settings('[enforce]\nbind = "deny"\n')
+    node.start(*ENFORCE)
+    assert bound(node.agent) == ""
+    switch = node.config / "off"
     switch.write_text('reason = "maintenance"\n')
     end = time.monotonic() + 20
-    while one.agents() == "":
+    while bound(node.agent) == "":
         assert time.monotonic() < end, "still denied"
     switch.unlink()
     end = time.monotonic() + 20
-    while one.agents() != "":
+    while bound(node.agent) != "":
         assert time.monotonic() < end, "not denied again"
 
 
 def test_without_enforce_nothing_is_refused(node):
-    one = node('[enforce]\nbind = "deny"\n')
-    one.start()
-    assert one.agents() == "0.0.0.0"
+    node.settings('[enforce]\nbind = "deny"\n')
+    node.start(*BACKEND)
+    assert bound(node.agent) == "0.0.0.0"
 
 
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL])
 def test_enforcement_that_is_to_stay_outlives_the_monitor_until_it_is_detached(node, how):
-    one = node('[monitor]\nfail_closed = true\n[enforce]\nbind = "deny"\n')
-    one.start("--enforce")
-    one.stop(how)
-    assert list(pins.generations())
-    assert (one.agents(), one.others()) == ("", "0.0.0.0")
-    one.start("--enforce")  # another start takes over, and there is one set of pins again
-    assert len(list(pins.generations())) == 1
-    assert one.agents() == ""
-    one.stop(signal.SIGKILL)
-    assert guard("monitor", "--detach").returncode == 0
-    assert (one.agents(), list(pins.generations())) == ("0.0.0.0", [])
+    node.settings('[monitor]\nfail_closed = true\n[enforce]\nbind = "deny"\n')
+    node.start(*ENFORCE)
+    node.stop(how)
+    assert pinned()
+    assert (bound(node.agent), bound("/bin/sh")) == ("", "0.0.0.0")
+    node.start(*ENFORCE)  # another start takes over, and there is one set of pins again
+    assert len(pinned()) == 1
+    assert bound(node.agent) == ""
+    node.stop(signal.SIGKILL)
+    assert node.guard("monitor", "--detach").returncode == 0
+    assert (bound(node.agent), pinned()) == ("0.0.0.0", [])
 
 
 def test_a_start_that_enforces_nothing_takes_away_what_an_earlier_one_left(node):
-    one = node('[monitor]\nfail_closed = true\n[enforce]\nbind = "deny"\n')
-    one.start("--enforce")
-    one.stop(signal.SIGKILL)
-    assert one.agents() == ""
-    one.start()
-    assert (one.agents(), list(pins.generations())) == ("0.0.0.0", [])
+    node.settings('[monitor]\nfail_closed = true\n[enforce]\nbind = "deny"\n')
+    node.start(*ENFORCE)
+    node.stop(signal.SIGKILL)
+    assert bound(node.agent) == ""
+    node.start(*BACKEND)
+    assert (bound(node.agent), pinned()) == ("0.0.0.0", [])
+
+
+def test_detaching_where_nothing_is_attached_is_fine(node):
+    assert node.guard("monitor", "--detach").returncode == 0
 
 
 def test_detach_stops_a_monitor_that_runs(node):
-    one = node('[monitor]\nfail_closed = true\n[enforce]\nbind = "deny"\n')
-    one.start("--enforce")
-    assert one.agents() == ""
-    done = guard("--state", str(one.place / "state"), "monitor", "--detach")
+    node.settings('[monitor]\nfail_closed = true\n[enforce]\nbind = "deny"\n')
+    node.start(*ENFORCE)
+    assert bound(node.agent) == ""
+    done = node.guard("monitor", "--detach")
     assert done.returncode == 0, done.stderr
-    assert one.process.wait(10) == 0
-    assert one.agents() == "0.0.0.0"
+    assert node.process.wait(10) == 0
+    assert bound(node.agent) == "0.0.0.0"
 
 
 # ---- bcc ----
