@@ -7,14 +7,12 @@ nobody waits longer than the deadline; while one is stuck, the next is not looke
 from __future__ import annotations
 
 import os
-import queue
 import stat
-import threading
 import time
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from guard.monitor.facts import Mode
+from guard.monitor.patience import Patience
 
 DEADLINE = 0.05
 """Seconds for one look."""
@@ -38,20 +36,11 @@ class Behind:
     uid: int
 
 
-@dataclass
-class _Question:
-    ask: Callable[[], object]
-    done: threading.Event
-    answer: object = None
-
-
 class Looker:
     """One thread that looks."""
 
     def __init__(self) -> None:
-        self._questions: queue.SimpleQueue[_Question | None] = queue.SimpleQueue()
-        self._thread: threading.Thread | None = None
-        self._busy: _Question | None = None
+        self._patience = Patience(DEADLINE, most=1)
 
     def mode(self, path: bytes, wanted: int = 0) -> int:
         """st_mode of a path, links not followed.
@@ -63,8 +52,7 @@ class Looker:
         Returns:
             the mode, -1: not there, not known, or no answer in time.
         """
-        answer = self._ask(lambda: _mode(path, wanted))
-        return answer if isinstance(answer, int) else -1
+        return self._patience.ask(lambda: _mode(path, wanted), -1)
 
     def settle(self, fact: Mode, unsure: bool, keep: bool = False) -> Mode | None:
         """Add what only the file itself tells: whether it was made, and of what a sticky bit is.
@@ -88,28 +76,11 @@ class Looker:
 
     def behind(self, pid: int, path: bytes) -> Behind | None:
         """The file that a path of a process leads to, links followed; None: not there, or no answer in time."""
-        answer = self._ask(lambda: _behind(pid, path))
-        return answer if isinstance(answer, Behind) else None
-
-    def _ask(self, ask: Callable[[], object]) -> object:
-        if self._busy is not None and not self._busy.done.is_set():
-            return None
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._run, daemon=True, name="look")
-            self._thread.start()
-        self._busy = _Question(ask, threading.Event())
-        self._questions.put(self._busy)
-        self._busy.done.wait(DEADLINE)
-        return self._busy.answer
+        return self._patience.ask(lambda: _behind(pid, path), None)
 
     def close(self) -> None:
         """End the thread, unless it is stuck: then it ends with the process."""
-        self._questions.put(None)
-
-    def _run(self) -> None:
-        while (question := self._questions.get()) is not None:
-            question.answer = question.ask()
-            question.done.set()
+        self._patience.close()
 
 
 def _mode(path: bytes, wanted: int) -> int:
@@ -125,12 +96,9 @@ def _mode(path: bytes, wanted: int) -> int:
 
 
 def _behind(pid: int, path: bytes) -> Behind | None:
-    try:
-        base = os.readlink(f"/proc/{pid}/cwd".encode())
-        real = os.path.realpath(os.path.join(base, path))
-        status = os.stat(real)
-    except (OSError, ValueError):
-        return None
+    base = os.readlink(f"/proc/{pid}/cwd".encode())
+    real = os.path.realpath(os.path.join(base, path))
+    status = os.stat(real)
     return Behind(os.path.basename(real), kernel_device(status.st_dev), status.st_ino, status.st_uid)
 
 

@@ -34,21 +34,23 @@ class Patience:
 
     Args:
         deadline: seconds.
+        most: threads that may be stuck.
 
     Attributes:
         left: answers that did not come in time.
     """
 
-    def __init__(self, deadline: float = DEADLINE) -> None:
+    def __init__(self, deadline: float = DEADLINE, most: int = MOST) -> None:
         self._deadline = deadline
-        self._questions: queue.SimpleQueue[_Question[object]] | None = None
+        self._most = most
+        self._questions: queue.SimpleQueue[_Question[object] | None] | None = None
         self._stuck = 0
         self._lock = threading.Lock()
         self.left = 0
 
     def ask(self, what: Callable[[], T], default: T) -> T:
         """Return what a function returns; the default where it does not in time, or raises OSError or ValueError."""
-        if self._stuck >= MOST:
+        if self._stuck >= self._most:
             self.left += 1
             return default
         if self._questions is None:
@@ -67,9 +69,14 @@ class Patience:
         self._questions = None
         return default
 
-    def _answer(self, questions: queue.SimpleQueue[_Question[object]]) -> None:
-        while True:
-            question = questions.get()
+    def close(self) -> None:
+        """End the thread that waits for questions; one that is stuck ends with the process."""
+        if self._questions is not None:
+            self._questions.put(None)
+            self._questions = None
+
+    def _answer(self, questions: queue.SimpleQueue[_Question[object] | None]) -> None:
+        while (question := questions.get()) is not None:
             with suppress(OSError, ValueError):
                 question.answer = question.ask()
             with self._lock:
