@@ -402,5 +402,3 @@ class Coverage:
 
 
 AnyFact = Fact | Loss | Coverage
-ALERTS = (Mode, Bind, Listen, TaintRead, CodeFromOutside, RawSyscall)
-"""What comes through the ring of alerts: never lost to a flood of the rest."""

@@ -67,10 +67,6 @@ def _at(words: Words) -> bool:
                    for word in words)  # fmt: skip
 
 
-def _always_unless_asking(words: Words) -> bool:
-    return not any(word in ("-V", "--version", "--help") for word in words)
-
-
 def _crontab(words: Words) -> bool:
     rest = list(words)
     while rest[:1] and rest[0] in ("-u", "-c"):

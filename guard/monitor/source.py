@@ -7,7 +7,7 @@ itself, in the kernel, at exec; anything finer is the caller's: `label` and `unl
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -17,9 +17,6 @@ Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 BACKENDS = ("lsm", "fmod", "tracepoint", "bcc", "poll")
 """From the best to the least; `auto` takes the first that loads."""
-
-RULES = ("world-writable", "bind", "listen", "code-from-outside")
-"""What can be enforced, where the backend can."""
 
 
 @dataclass(frozen=True)
@@ -32,14 +29,12 @@ class Settings:
         external: networks that count as outside, whatever else they are.
         proxies: loopback ports behind which is the outside.
         enforce: rule → `deny`, or `rewrite` (bind: to loopback).
-        harness_exempt: what a harness itself receives does not mark what it writes.
     """
 
     programs: Mapping[str, Program] = field(default_factory=dict)
     external: Sequence[Network] = ()
     proxies: Sequence[int] = ()
     enforce: Mapping[str, str] = field(default_factory=dict)
-    harness_exempt: bool = True
 
 
 @dataclass(frozen=True)
@@ -181,7 +176,3 @@ class Source(Protocol):
     def close(self) -> None:
         """Detach and free. What was pinned by configuration stays."""
         ...
-
-
-Open = Callable[[Settings, bool], Source]
-"""Settings, and whether enforcement is pinned so that it outlives the process → a source; raises MonitorError."""

@@ -105,10 +105,10 @@ def path(given: bytes, walk: bytes, cut: bool) -> bytes:
 
 
 class Decoder:
-    """Turns records into facts; remembers the starts of processes that only a pid is known of.
+    """Turns records into facts.
 
     Args:
-        start_of: pid → start of a process in a tree, 0 unknown (its label tells).
+        start_of: pid → start of a process in a tree, 0 unknown (its label tells): some records know a pid alone.
     """
 
     def __init__(self, start_of: Callable[[int], int]) -> None:

@@ -7,7 +7,6 @@ from guard.monitor.findings import Context, Example, Outcome, Rule
 from guard.monitor.rules.table import AGENT, PLAIN
 
 _WILDCARDS = ("0.0.0.0", "::")  # noqa: S104 - what is looked for
-_SLURM_PORTS = (6817, 6818, 6819)
 
 
 def _said(fact: Bind | Listen | Connect) -> dict[str, str | int | bool]:

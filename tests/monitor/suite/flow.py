@@ -6,7 +6,6 @@ CODE = {"rule": "code-from-outside", "severity": "high", "enforced": "code-from-
 SEEN = {"rule": "code-from-outside", "severity": "high"}
 """Seen everywhere, and refused nowhere: doctor says so."""
 TOLD = {"rule": "evaluated-from-outside", "severity": "high"}
-_LATER = "on the way, by the argument's text"
 
 CASES = (
     # ---- straight from a pipe ----
