@@ -34,6 +34,7 @@ from guard.monitor.settings import MonitorSettings
 from guard.monitor.source import BACKENDS, Settings, Source
 from guard.monitor.telling import Told, say
 from guard.monitor.watch import Watch
+from guard.policy.addresses import Network
 
 HOUR = 3600.0
 _TICK = 1.0
@@ -69,7 +70,7 @@ class Options:
     backend: str = "auto"
     enforce: bool = False
     harnesses: tuple[Harness, ...] = ()
-    external: tuple[settings.Network, ...] = ()
+    external: tuple[Network, ...] = ()
     named_state: str = ""
 
 

@@ -15,6 +15,7 @@ from guard.errors import UsageError
 from guard.monitor.catalogue import CONFIDENCES, LONGEST_NAME, RUNTIMES, Catalogue, Harness, is_shell, row_from, shipped
 from guard.monitor.programs import TRUSTED
 from guard.policy import addresses
+from guard.policy.addresses import Network
 from guard.policy.load import check_schema
 from guard.policy.model import BindAllow
 from guard.policy.source import Document, read_document
@@ -22,7 +23,6 @@ from guard.policy.values import Reading, describe
 
 FILE = "monitor.toml"
 SEVERITIES = ("off", "info", "low", "medium", "high", "critical")
-Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 LAUNCHERS = (
     "srun", "salloc", "mpirun", "mpiexec", "mpiexec.hydra", "mpiexec.slurm", "orterun", "prterun", "orted", "prted",

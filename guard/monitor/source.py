@@ -6,14 +6,12 @@ itself, in the kernel, at exec; anything finer is the caller's: `label` and `unl
 
 from __future__ import annotations
 
-import ipaddress
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
 from guard.monitor.facts import AnyFact, Program
-
-Network = ipaddress.IPv4Network | ipaddress.IPv6Network
+from guard.policy.addresses import Network
 
 BACKENDS = ("lsm", "fmod", "tracepoint", "bcc", "poll")
 """From the best to the least; `auto` takes the first that loads."""
