@@ -21,7 +21,7 @@ from typing import Any
 
 from guard.errors import MonitorError
 from guard.monitor import procfs, reach, wire
-from guard.monitor.facts import AnyFact, Coverage, Loss, Mode
+from guard.monitor.facts import AnyFact, Coverage, Loss, Mode, boot_time
 from guard.monitor.libbpf import Library
 from guard.monitor.look import Looker
 from guard.monitor.source import Label, Settings, Stats, Status
@@ -171,7 +171,7 @@ class BccSource:
         if labelled and self._allowed and not self._following:
             self._bpf.attach_raw_tracepoint("sys_exit", "call_done")
             self._following = True
-            self._ready.append(Coverage(_now(), True))
+            self._ready.append(Coverage(boot_time(), True))
         elif not labelled and self._following:
             now = time.monotonic()
             self._idle_since = self._idle_since or now
@@ -189,7 +189,7 @@ class BccSource:
         self._allowed = on
         if not on and self._following:
             self._unfollow()
-            self._ready.append(Coverage(_now(), False, ("modes", "binds", "listens")))
+            self._ready.append(Coverage(boot_time(), False, ("modes", "binds", "listens")))
 
     def _counter(self, index: int) -> int:
         table = self._bpf["counters"]
@@ -200,7 +200,7 @@ class BccSource:
         now["decode"] = self._undecoded
         for stage, count in now.items():
             if count > self._lost[stage]:
-                self._ready.append(Loss(_now(), stage, count - self._lost[stage]))
+                self._ready.append(Loss(boot_time(), stage, count - self._lost[stage]))
                 self._lost[stage] = count
 
     def _labelled(self) -> int:
@@ -289,10 +289,6 @@ def _absolute(fact: Mode) -> Mode:
         return replace(fact, path=os.path.join(os.readlink(f"/proc/{fact.who.pid}/cwd".encode()), fact.path[4:]))
     except OSError:
         return fact  # gone
-
-
-def _now() -> int:
-    return time.clock_gettime_ns(time.CLOCK_BOOTTIME)
 
 
 def _first_line(error: Exception) -> str:

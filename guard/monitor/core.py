@@ -17,7 +17,7 @@ from dataclasses import replace
 
 from guard.errors import MonitorError
 from guard.monitor import cgroup, interpreters, objects, pins, procfs, reach, wire
-from guard.monitor.facts import AnyFact, CodeBy, Coverage, Exec, Loss, Mode, Program
+from guard.monitor.facts import AnyFact, CodeBy, Coverage, Exec, Loss, Mode, Program, boot_time
 from guard.monitor.libbpf import Btf, Iterate, Library, Link, Map, Object, Ring
 from guard.monitor.libbpf import Program as Loaded
 from guard.monitor.look import Looker
@@ -40,11 +40,6 @@ _QUIET = 10.0
 moment."""
 _INTERVAL = 0.2
 _MEASURE_EVERY = 5.0
-
-
-def boot_time() -> int:
-    """Nanoseconds since boot, suspended time included: the clock of every fact."""
-    return time.clock_gettime_ns(time.CLOCK_BOOTTIME)
 
 
 class CoreSource:

@@ -8,10 +8,16 @@ what went through the redactor is.
 from __future__ import annotations
 
 import enum
+import time
 from dataclasses import dataclass
 
 Address = str
 """An IP address as text, v4-mapped ones unfolded to IPv4."""
+
+
+def boot_time() -> int:
+    """Nanoseconds since boot, suspended time included: the clock of every fact, and of bpf_ktime_get_boot_ns()."""
+    return time.clock_gettime_ns(time.CLOCK_BOOTTIME)
 
 
 class Verdict(enum.Enum):

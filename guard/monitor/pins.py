@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import os
 import shutil
-import time
 from collections.abc import Iterator
 
 from guard.errors import MonitorError
+from guard.monitor.facts import boot_time
 
 BPFFS = "/sys/fs/bpf"
 DIRECTORY = f"{BPFFS}/guard"
@@ -27,7 +27,7 @@ def begin(directory: str = DIRECTORY) -> str:
     Raises:
         MonitorError: bpffs is not mounted.
     """
-    made = os.path.join(directory, f"{_GENERATION}{time.clock_gettime_ns(time.CLOCK_BOOTTIME)}")
+    made = os.path.join(directory, f"{_GENERATION}{boot_time()}")
     try:
         os.makedirs(made, mode=0o700)
     except OSError as error:

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from guard.monitor import naming, procfs, reach
-from guard.monitor.facts import AnyFact, Coverage, Exec, Exit, Fork, Process, Program
+from guard.monitor.facts import AnyFact, Coverage, Exec, Exit, Fork, Process, Program, boot_time
 from guard.monitor.procfs import Listener, Seen
 from guard.monitor.source import Label, Settings, Stats, Status
 
@@ -45,7 +45,7 @@ class PollSource:
         self._looked = 0.0
         self._look(first=True)
         self._status = Status("poll", (), {}, dict(refused), reach.of("poll", {}), time.monotonic() - begun)
-        self._ready.append(Coverage(_now(), False, reach.without_following("tracepoint")))
+        self._ready.append(Coverage(boot_time(), False, reach.without_following("tracepoint")))
 
     @property
     def status(self) -> Status:
@@ -78,7 +78,7 @@ class PollSource:
         for pid in [pid for pid, seen in old.items() if pid not in now or now[pid].start != seen.start]:
             known = self._known.pop(pid)
             if known.label is not None:
-                self._tell(Exit(_now(), _who(known.seen, known.label), 0))
+                self._tell(Exit(boot_time(), _who(known.seen, known.label), 0))
         for seen in sorted(now.values(), key=lambda seen: (seen.start, seen.pid)):
             self._meet(seen, first)
         self._rounds += 1
@@ -96,7 +96,7 @@ class PollSource:
             parent = self._known.get(seen.ppid)
             if parent is not None and parent.label is not None:
                 label = Label(seen.pid, seen.start, parent.label.root, parent.label.root_start, False)
-                self._tell(Fork(_now(), _who(parent.seen, parent.label), seen.pid, seen.start))
+                self._tell(Fork(boot_time(), _who(parent.seen, parent.label), seen.pid, seen.start))
         if program & Program.HARNESS and not first and label is None:
             label = Label(seen.pid, seen.start, seen.pid, seen.start, True)
         self._known[seen.pid] = _Known(seen, program, label)
@@ -107,8 +107,8 @@ class PollSource:
         if label is not None or program & (Program.HINT | Program.HARNESS):
             by = naming.code_by(program, seen.argv)
             path = seen.argv[0] if seen.argv else seen.exe
-            self._tell(Exec(_now(), _who(seen, label), path, seen.exe, seen.argv, seen.unseen, program, by, False, 0,
-                            seen.sid, seen.tty))  # fmt: skip
+            self._tell(Exec(boot_time(), _who(seen, label), path, seen.exe, seen.argv, seen.unseen, program, by,
+                            sid=seen.sid, tty=seen.tty))  # fmt: skip
 
     def _look_at_sockets(self) -> None:
         still = set()
@@ -119,7 +119,7 @@ class PollSource:
                 key = (known.seen.pid, listener)
                 still.add(key)
                 if key not in self._listening:
-                    self._tell(procfs.listen_fact(_now(), known.seen, known.label, listener))
+                    self._tell(procfs.listen_fact(boot_time(), known.seen, known.label, listener))
         self._listening = still
 
     def _tell(self, fact: AnyFact) -> None:
@@ -173,10 +173,6 @@ class PollSource:
         """Forget everything."""
         self._known.clear()
         self._ready.clear()
-
-
-def _now() -> int:
-    return time.clock_gettime_ns(time.CLOCK_BOOTTIME)
 
 
 def _who(seen: Seen, label: Label | None) -> Process:

@@ -9,6 +9,7 @@ from typing import get_args
 from guard.events.model import NO_PROCESS, NO_TREE, Control, Detail, Event, Process, Severity, Tree, Verdict, say, word
 from guard.events.producer import Producer
 from guard.monitor.exposure import Arguments, Exposure
+from guard.monitor.facts import boot_time
 from guard.monitor.findings import Scalar
 from guard.monitor.lineage import Tree as AgentTree
 from guard.monitor.proc import link, same
@@ -138,4 +139,4 @@ def _verdict(name: str) -> Verdict:
 
 def _wall(boot: int) -> int:
     """Turn nanoseconds since boot into nanoseconds since 1970; 0 stays now."""
-    return time.time_ns() - time.clock_gettime_ns(time.CLOCK_BOOTTIME) + boot if boot else 0
+    return time.time_ns() - boot_time() + boot if boot else 0
