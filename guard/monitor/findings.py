@@ -118,12 +118,14 @@ class Outcome:
         severity: "" for the rule's own.
         detail: for programs; every text in it is redacted before it is stored.
         object: what folding takes for the same thing (a path, an address), "" for the process's program.
+        mitre: ids of techniques, () for the rule's own.
     """
 
     message: str
     severity: str = ""
     detail: Mapping[str, Scalar] = field(default_factory=dict)
     object: str = ""
+    mitre: tuple[str, ...] = ()
 
 
 Judge = Callable[[AnyFact, Context], Outcome | None]

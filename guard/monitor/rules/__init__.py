@@ -41,8 +41,6 @@ def judge(fact: AnyFact, context: Context) -> Iterator[Finding]:
 
 def _finding(rule: Rule, severity: str, outcome: Outcome, fact: AnyFact) -> Finding:
     verdict = getattr(fact, "verdict", None)
-    detail = dict(outcome.detail)
-    mitre = detail.pop("mitre", rule.mitre)
     who = fact.who if isinstance(fact, Fact) else None
     if isinstance(fact, Mode) and not outcome.object:
         raise AssertionError("a mode's finding names its path")
@@ -51,9 +49,9 @@ def _finding(rule: Rule, severity: str, outcome: Outcome, fact: AnyFact) -> Find
         rule.control,
         severity,
         verdict.value if verdict is not None else "observed",
-        mitre if isinstance(mitre, tuple) else rule.mitre,
+        outcome.mitre or rule.mitre,
         outcome.message,
-        detail,
+        outcome.detail,
         outcome.object,
         who.pid if who else 0,
         who.start if who else 0,

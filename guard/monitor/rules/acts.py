@@ -17,7 +17,7 @@ def hand_off(fact: AnyFact, context: Context) -> Outcome | None:
     severity = row.severity
     if context.launched and row.name == "ssh":
         severity = "info"  # mpirun starts its daemons on the job's nodes by ssh
-    return Outcome(f"handed work to {row.says}", severity, {"to": row.name, "mitre": row.mitre}, row.name)
+    return Outcome(f"handed work to {row.says}", severity, {"to": row.name}, row.name, row.mitre)
 
 
 def root_exec(fact: AnyFact, context: Context) -> Outcome | None:
