@@ -58,7 +58,7 @@ def _submits(words: Words) -> bool:
 
 def _starts(words: Words) -> bool:
     """Anything but a version or a help page."""
-    return bool(words) and not any(word in ("--version", "--help", "-h", "version", "help") for word in words[:1])
+    return bool(words) and words[0] not in ("--version", "--help", "-h", "version", "help")
 
 
 def _at(words: Words) -> bool:
@@ -82,9 +82,12 @@ _UNIT_VERBS = (
 )  # fmt: skip
 
 
+def _verb(words: Words) -> str:
+    return next((word for word in words if not word.startswith("-")), "")
+
+
 def _systemctl(words: Words) -> bool:
-    verb = next((word for word in words if not word.startswith("-")), "")
-    return verb in _UNIT_VERBS
+    return _verb(words) in _UNIT_VERBS
 
 
 def _loginctl(words: Words) -> bool:
@@ -92,8 +95,7 @@ def _loginctl(words: Words) -> bool:
 
 
 def _machinectl(words: Words) -> bool:
-    verb = next((word for word in words if not word.startswith("-")), "")
-    return verb in ("shell", "start", "enable")
+    return _verb(words) in ("shell", "start", "enable")
 
 
 def _bus(words: Words) -> bool:
@@ -200,8 +202,7 @@ def _screen(words: Words) -> bool:
 
 
 def _zellij(words: Words) -> bool:
-    verb = next((word for word in words if not word.startswith("-")), "")
-    return "--version" not in words and verb in ("", "run", "action", "attach", "a", "edit", "ac", "r")
+    return "--version" not in words and _verb(words) in ("", "run", "action", "attach", "a", "edit", "ac", "r")
 
 
 _ENGINE = ("run", "exec", "start", "create", "build", "compose", "up", "apply", "restart", "attach", "buildx", "commit")
@@ -287,10 +288,11 @@ SUBMITS = ("sbatch", "srun", "salloc", "qsub", "bsub", "condor_submit")
 
 def scheduler(names: Sequence[str], words: Words) -> str:
     """Tell what an exec asks of a scheduler: `poll`, `submit`, `cancel`, or "" for nothing."""
-    if any(word in _ASKING for word in words[:1]):
+    first = words[0] if words else ""
+    if first in _ASKING:
         return ""
     for name in names:
-        if name in POLLS or (name == "scontrol" and words[:1] in (("show",), ("ping",), ["show"], ["ping"])):
+        if name in POLLS or (name == "scontrol" and first in ("show", "ping")):
             return "poll"
         if name in SUBMITS and _submits(words):
             return "submit"

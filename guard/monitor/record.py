@@ -77,11 +77,10 @@ class Recorder:
         argv: tuple[Redacted, ...] = ()
         if self.record_argv and image.argv:
             argv = tuple(_cut(word) for word in self._arguments.redact(image.argv).argv[:ARGV_MOST])
-        exe = image.path if image.path.startswith("/") else image.path or image.name
         return Process(
             told.who.pid,
             told.who.ppid,
-            self._arguments.text(exe),
+            self._arguments.text(image.path or image.name),
             argv,
             len(image.argv),
             self._arguments.text(link(told.who.pid, "cwd") if same(told.who.pid, told.who.start) else ""),
