@@ -122,13 +122,18 @@ class Lineage:
 
     def image(self, who: Process) -> Image:
         """What a process runs; `NOTHING` where its exec was not seen, or is forgotten."""
-        member = self._members.get(who.pid)
-        return member.image if member is not None and same_start(member.start, who.start) else NOTHING
+        member = self._member(who.pid, who.start)
+        return member.image if member is not None else NOTHING
 
     def launched(self, who: Process) -> bool:
         """Whether a launcher of parallel programs stands above a process."""
-        member = self._members.get(who.pid)
-        return member is not None and same_start(member.start, who.start) and member.launched
+        member = self._member(who.pid, who.start)
+        return member is not None and member.launched
+
+    def _member(self, pid: int, start: int) -> _Member | None:
+        """A process, where its pid is not another's by now."""
+        member = self._members.get(pid)
+        return member if member is not None and same_start(member.start, start) else None
 
     # What a fact changes --------------------------------------------------------------------------
 
@@ -145,9 +150,8 @@ class Lineage:
         if tree is None:
             return
         tree.execs += 1
-        before = self._members.get(who.pid)
-        launched = launcher or (before is not None and same_start(before.start, who.start) and before.launched)
-        if not launched and before is None:
+        launched = launcher or self.launched(who)
+        if not launched and who.pid not in self._members:
             parent = self._members.get(who.ppid)
             launched = parent is not None and parent.launched
         self._put(who.pid, _Member(who.start, tree.pid, image, launched, who.uid), tree)
@@ -158,9 +162,8 @@ class Lineage:
         if tree is None:
             return
         parent = self._members.get(fact.who.pid)
-        known = parent is not None and same_start(parent.start, fact.who.start)
-        image = parent.image if parent is not None and known else NOTHING
-        child = _Member(fact.child_start, tree.pid, image, parent is not None and parent.launched, fact.who.uid)
+        launched = parent is not None and parent.launched
+        child = _Member(fact.child_start, tree.pid, self.image(fact.who), launched, fact.who.uid)
         self._put(fact.child, child, tree)
 
     def exit(self, fact: Exit) -> Tree | None:
@@ -277,8 +280,8 @@ class Lineage:
                                      image.uid)  # fmt: skip
 
     def _drop(self, pid: int, start: int) -> Tree | None:
-        member = self._members.get(pid)
-        if member is None or not same_start(member.start, start):
+        member = self._member(pid, start)
+        if member is None:
             return None
         del self._members[pid]
         self._text -= self._texts.pop(pid, 0)
