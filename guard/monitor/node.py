@@ -10,6 +10,7 @@ import ipaddress
 import os
 import time
 from collections.abc import Callable, Iterable
+from typing import TypeVar
 
 from guard.errors import GuardError
 from guard.events.names import Names
@@ -22,6 +23,8 @@ _KEPT = 60.0
 """Seconds for which an answer is remembered."""
 _SERVERS_KEPT = 1.0
 _MOST = 4096
+K = TypeVar("K")
+T = TypeVar("T")
 
 
 class Node:
@@ -69,23 +72,13 @@ class Node:
 
     def servers(self, comms: tuple[str, ...], uid: int) -> Iterable[int]:
         """A user's processes of these names."""
-        now = self._clock()
-        known = self._servers.get((comms, uid))
-        if known is None or now - known[0] > _SERVERS_KEPT:
-            if len(self._servers) >= _MOST:
-                self._servers.clear()
-            known = self._servers[comms, uid] = (now, tuple(proc.servers(comms, uid)))
-        return known[1]
+        return self._kept(self._servers, (comms, uid), _SERVERS_KEPT, lambda: tuple(proc.servers(comms, uid)))
 
     def root_installed(self, path: str) -> bool:
         """Whether a program is root's."""
-        now = self._clock()
-        known = self._installed.get(path)
-        if known is None or now - known[0] > _KEPT:
-            if len(self._installed) >= _MOST:
-                self._installed.clear()
-            known = self._installed[path] = (now, self.patience.ask(lambda: proc.root_installed(path), False))
-        return known[1]
+        return self._kept(
+            self._installed, path, _KEPT, lambda: self.patience.ask(lambda: proc.root_installed(path), False)
+        )
 
     def user_name(self, uid: int) -> str:
         """A user's name, "" where the number has none, or the name service does not answer in time."""
@@ -93,20 +86,22 @@ class Node:
 
     def allowed_bind(self, uid: int, harness: str, address: str, port: int, exe: str) -> str:
         """Why a user's policy, or the site's monitor.toml, lets an address be bound; "" where neither does."""
-        for entry in (*self._allow, *self._policy_of(uid, harness)):
+        policy = self._kept(self._policies, (uid, harness), _KEPT, lambda: self._resolve(uid, harness))
+        for entry in (*self._allow, *policy):
             if entry.exec and entry.exec != exe:
                 continue
             if any(low <= port <= high for low, high in entry.ports) and _holds(entry.addr, address):
                 return entry.reason or "the policy allows it"
         return ""
 
-    def _policy_of(self, uid: int, harness: str) -> tuple[BindAllow, ...]:
+    def _kept(self, answers: dict[K, tuple[float, T]], question: K, seconds: float, ask: Callable[[], T]) -> T:
+        """Return what is known, asked anew after so many seconds."""
         now = self._clock()
-        known = self._policies.get((uid, harness))
-        if known is None or now - known[0] > _KEPT:
-            if len(self._policies) >= _MOST:
-                self._policies.clear()
-            known = self._policies[uid, harness] = (now, self._resolve(uid, harness))
+        known = answers.get(question)
+        if known is None or now - known[0] > seconds:
+            if len(answers) >= _MOST:
+                answers.clear()
+            known = answers[question] = (now, ask())
         return known[1]
 
     def _resolve(self, uid: int, harness: str) -> tuple[BindAllow, ...]:
