@@ -28,7 +28,7 @@ T = TypeVar("T")
 
 
 class Node:
-    """Answers what `guard.monitor.watch.Look` asks.
+    """Answers what `guard.monitor.asking.Look` asks.
 
     Args:
         config_dir: the configuration directory.
