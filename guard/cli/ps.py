@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from guard.errors import MonitorError
+from guard.policy.source import printable
 
 app = typer.Typer()
 
@@ -69,5 +70,5 @@ def _cells(row: dict[str, object]) -> tuple[str, ...]:
 
 
 def _plain(value: object, most: int) -> str:
-    text = "".join(char if char.isprintable() else "?" for char in str(value))
+    text = printable(str(value))
     return text if len(text) <= most else text[: most - 1] + "…"
