@@ -163,19 +163,19 @@ class Service:
         self._watch.configure(self._site)
         self._recorder.record_argv = self._site.record_argv
         self._node.configure(self._site.bind_allow)
-        self._source.configure(source_settings(self._site, self._enforces()))
+        self._source.configure(self._source_settings())
         self._log("monitor.toml was read again")
 
-    def _enforces(self) -> bool:
-        """Say whether anything is to be denied: asked for, and not switched off by root (docs/shells.md)."""
-        return self._options.enforce and self._off is None
+    def _source_settings(self) -> Settings:
+        """What the source is told: to deny where that is asked for, and not switched off by root (docs/shells.md)."""
+        return source_settings(self._site, self._options.enforce and self._off is None)
 
     def _look_at_switch(self) -> None:
         found = off.read(self._options.config)
         if (found is None) == (self._off is None):
             return
         self._off = found
-        self._source.configure(source_settings(self._site, self._enforces()))
+        self._source.configure(self._source_settings())
         state, severity = ("off", "high") if found else ("on", "medium")
         detail: dict[str, Scalar] = {"state": state, "reason": found.reason if found else ""}
         self._tell(say("switch", f"guard was switched {state} on this node", detail, severity))
@@ -212,9 +212,7 @@ class Service:
             lambda uid: uid == 0,
         )  # fmt: skip
         try:
-            self._source = self._open_source(
-                self._options.backend, source_settings(self._site, self._enforces()), self._site.fail_closed
-            )
+            self._source = self._open_source(self._options.backend, self._source_settings(), self._site.fail_closed)
         except BaseException:
             self._answers.close()
             raise
@@ -240,7 +238,7 @@ class Service:
             "backend": status.backend, "seconds": round(status.seconds, 3), "programs": len(status.programs),
             "skipped": tuple(f"{name}: {why}" for name, why in status.skipped.items()),
             "refused": tuple(f"{name}: {why}" for name, why in status.refused.items()),
-            "enforce": tuple(f"{name}: {how}" for name, how in self._enforcing().items()),
+            "enforce": tuple(f"{name}: {how}" for name, how in self._source_settings().enforce.items()),
             **{f"see {name}": value for name, value in see.items()},
         }  # fmt: skip
         self._tell(say("monitor-start", f"the monitor watches by {status.backend}", detail))
@@ -262,9 +260,6 @@ class Service:
         self._remember(clean=False)
         self._notifier.tell("READY=1", f"STATUS={self._state()}")
         self._log(f"ready: backend {status.backend}, {len(self._watch.lineage.trees)} trees")
-
-    def _enforcing(self) -> Mapping[str, str]:
-        return source_settings(self._site, self._enforces()).enforce
 
     def _loop(self) -> None:
         poll = select.poll()
