@@ -42,6 +42,9 @@ _NUMBERS = {
     },
 }
 _COMMON = {
+    "fsopen": 430,
+    "fsconfig": 431,
+    "fsmount": 432,
     "close_range": 436,
     "openat2": 437,
     "pidfd_open": 434,
@@ -68,6 +71,7 @@ RESOLVE_NO_SYMLINKS = 0x04
 CLONE_NEWNS = 0x00020000
 CLONE_NEWIPC = 0x08000000
 CLONE_NEWUSER = 0x10000000
+CLONE_NEWNET = 0x40000000
 MS_RDONLY, MS_NOSUID, MS_NODEV, MS_NOEXEC = 1, 2, 4, 8
 MS_REMOUNT, MS_BIND, MS_REC, MS_SLAVE = 32, 4096, 16384, 1 << 19
 

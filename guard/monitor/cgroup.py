@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
 
 from guard.errors import MonitorError
+from guard.kernel import syscall
 
-_FSOPEN = 430
-_FSCONFIG = 431
-_FSMOUNT = 432
 _CMD_CREATE = 6
 _CLOEXEC = 1
 _MOUNTS = "/proc/self/mounts"
@@ -33,15 +30,12 @@ def root() -> int:
                 except OSError:
                     continue
     # A v1-only host has not mounted it. A mount that stands nowhere is enough, and leaves nothing behind.
-    # The three calls have these numbers on every architecture (asm-generic/unistd.h).
-    syscall = ctypes.CDLL(None, use_errno=True).syscall
-    context = syscall(_FSOPEN, b"cgroup2", _CLOEXEC)
-    if context >= 0:
+    try:
+        context = syscall("fsopen", b"cgroup2", _CLOEXEC)
         try:
-            if syscall(_FSCONFIG, context, _CMD_CREATE, None, None, 0) == 0:
-                mounted = syscall(_FSMOUNT, context, _CLOEXEC, 0)
-                if mounted >= 0:
-                    return int(mounted)
+            syscall("fsconfig", context, _CMD_CREATE, None, None, 0)
+            return syscall("fsmount", context, _CLOEXEC, 0)
         finally:
             os.close(context)
-    raise MonitorError(f"no cgroup2: {os.strerror(ctypes.get_errno())}", "binds are then seen by listen() alone")
+    except OSError as error:
+        raise MonitorError(f"no cgroup2: {error.strerror}", "binds are then seen by listen() alone") from None

@@ -20,12 +20,12 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 
+from guard.kernel import CLONE_NEWNET, syscall
 from guard.monitor.facts import Bind, CodeFromOutside, Exec, IoUring, Listen, Mode, RawSyscall
 
 OUTSIDE = "127.83.71.0/24"
 """Loopback addresses that count as outside during the check (RFC 1122: all of 127/8 is the host's own)."""
 _SERVER = "127.83.71.1"
-_CLONE_NEWNET = 0x40000000
 _SIOCGIFFLAGS, _SIOCSIFFLAGS, _IFF_UP = 0x8913, 0x8914, 1
 _IO_URING_SETUP = 425
 _CODE_SAYS = 7
@@ -81,7 +81,7 @@ def _bind(stage: Stage) -> bool:
     libc = ctypes.CDLL(None, use_errno=True)
     own = os.open("/proc/self/ns/net", os.O_RDONLY)
     try:
-        libc.setns(stage.host, _CLONE_NEWNET)
+        libc.setns(stage.host, CLONE_NEWNET)
         for port in range(_LAST_PORT, _LAST_PORT - _TRIES, -1):
             with socket.socket() as server:
                 try:
@@ -93,7 +93,7 @@ def _bind(stage: Stage) -> bool:
                 return bool(server.getsockname()[0] == "0.0.0.0")  # noqa: S104
         return False
     finally:
-        libc.setns(own, _CLONE_NEWNET)
+        libc.setns(own, CLONE_NEWNET)
         os.close(own)
 
 
@@ -161,9 +161,7 @@ DEEDS: Mapping[str, Callable[[Stage], bool]] = {
 
 
 def _own_network() -> None:
-    libc = ctypes.CDLL(None, use_errno=True)
-    if libc.unshare(_CLONE_NEWNET):
-        raise OSError(ctypes.get_errno(), "unshare")
+    syscall("unshare", CLONE_NEWNET)
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
         request = struct.pack("16sh14x", b"lo", 0)
         flags = struct.unpack("16sh14x", fcntl.ioctl(any_socket, _SIOCGIFFLAGS, request))[1]
