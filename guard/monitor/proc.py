@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-_TICK: Final = 1_000_000_000 // os.sysconf("SC_CLK_TCK")
+TICK: Final = 1_000_000_000 // os.sysconf("SC_CLK_TCK")
 _ENVIRONMENT_MOST: Final = 1 << 20
 _NO_LOGIN: Final = 2**32 - 1
 """loginuid and sessionid of what no login started (audit(7))."""
@@ -36,25 +36,32 @@ class Status:
     tty: int
 
 
-def status(pid: int) -> Status | None:
-    """Read a process's state; None where there is none (or it is a zombie)."""
+def stat_line(pid: int) -> tuple[bytes, list[bytes]] | None:
+    """Read a process's name and the fields after it (proc_pid_stat(5), from field 3 on); None where it is gone."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as stream:
-            line = stream.read()
+            head, _, rest = stream.read().rpartition(b")")
     except OSError:
         return None
-    head, _, rest = line.rpartition(b")")
     words = rest.split()
-    if len(words) < 20 or words[0] in (b"Z", b"X"):
+    return (head.partition(b"(")[2], words) if len(words) >= 20 else None
+
+
+def status(pid: int) -> Status | None:
+    """Read a process's state; None where there is none (or it is a zombie)."""
+    found = stat_line(pid)
+    if found is None or found[1][0] in (b"Z", b"X"):
         return None
-    comm = head.partition(b"(")[2].decode("utf-8", "replace")
-    return Status(pid, int(words[1]), int(words[19]) * _TICK, comm, int(words[3]), int(words[4]))
+    comm, words = found
+    return Status(
+        pid, int(words[1]), int(words[19]) * TICK, comm.decode("utf-8", "replace"), int(words[3]), int(words[4])
+    )
 
 
 def same(pid: int, start: int) -> bool:
     """Whether a pid is still the process that started then (to a clock tick; 0 is any)."""
     now = status(pid)
-    return now is not None and (not start or abs(now.start - start) <= 2 * _TICK)
+    return now is not None and (not start or abs(now.start - start) <= 2 * TICK)
 
 
 def processes() -> Iterator[Status]:
@@ -140,19 +147,24 @@ def listens_at(pid: int, path: str) -> bool:
     for line in _read(pid, "net/unix", 16 << 20).splitlines()[1:]:
         words = line.split(None, 7)
         if len(words) == 8 and words[7] == path.encode("utf-8", "surrogateescape"):
-            inodes.add(f"socket:[{words[6].decode()}]")
-    try:
-        names = os.listdir(f"/proc/{pid}/fd") if inodes else []
-    except OSError:
-        return False
-    return any(_target(f"/proc/{pid}/fd/{name}") in inodes for name in names)
+            inodes.add(int(words[6]))
+    return bool(inodes and inodes & sockets(pid))
 
 
-def _target(path: str) -> str:
+def sockets(pid: int) -> set[int]:
+    """Inodes of a process's sockets."""
+    out = set()
     try:
-        return os.readlink(path)
+        for fd in os.listdir(f"/proc/{pid}/fd"):
+            try:
+                link = os.readlink(f"/proc/{pid}/fd/{fd}")
+            except OSError:
+                continue
+            if link.startswith("socket:["):
+                out.add(int(link[8:-1]))
     except OSError:
-        return ""
+        pass  # gone meanwhile
+    return out
 
 
 def root_installed(path: str) -> bool:

@@ -11,10 +11,10 @@ import struct
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
+from guard.monitor import proc, wire
 from guard.monitor.facts import Listen, Process
 from guard.monitor.source import Label
 
-_TICK = 1_000_000_000 // os.sysconf("SC_CLK_TCK")
 _LISTEN = "0A"
 _UDP_UNCONNECTED = "07"
 _TABLES = (("tcp", "inet", "stream", 6), ("tcp6", "inet6", "stream", 6), ("udp", "inet", "dgram", 17),
@@ -65,15 +65,15 @@ def processes(known: Mapping[int, Seen] | None = None) -> Iterator[Seen]:
 
 def process(pid: int, known: Mapping[int, Seen] | None = None) -> Seen | None:
     """One process; None: it is gone, or its /proc is hidden."""
+    found = proc.stat_line(pid)
+    if found is None:
+        return None
     try:
-        with open(f"/proc/{pid}/stat", "rb") as file:
-            raw = file.read()
         uid = os.stat(f"/proc/{pid}").st_uid
     except OSError:
         return None
-    comm = raw[raw.index(b"(") + 1 : raw.rindex(b")")]
-    fields = raw[raw.rindex(b")") + 2 :].split()
-    start = int(fields[19]) * _TICK
+    comm, fields = found
+    start = int(fields[19]) * proc.TICK
     ppid, sid, tty = int(fields[1]), int(fields[3]), int(fields[4])
     before = known.get(pid) if known is not None else None
     if before is not None and (before.start, before.comm, before.uid) == (start, comm, uid):
@@ -142,25 +142,9 @@ def listeners(pid: int) -> Iterator[tuple[int, Listener]]:
             yield int(words[9]), Listener(address, int(port, 16), family, kind, protocol)
 
 
-def sockets(pid: int) -> set[int]:
-    """Inodes of a process's sockets."""
-    out = set()
-    try:
-        for fd in os.listdir(f"/proc/{pid}/fd"):
-            try:
-                link = os.readlink(f"/proc/{pid}/fd/{fd}")
-            except OSError:
-                continue
-            if link.startswith("socket:["):
-                out.add(int(link[8:-1]))
-    except OSError:
-        pass  # gone meanwhile
-    return out
-
-
 def listening(pid: int) -> Iterator[Listener]:
     """A process's own listening sockets that are not on loopback."""
-    own = sockets(pid)
+    own = proc.sockets(pid)
     for inode, listener in listeners(pid) if own else ():
         address = ipaddress.IPv6Address(listener.address)
         if inode in own and not (address.ipv4_mapped or address).is_loopback:
@@ -170,9 +154,8 @@ def listening(pid: int) -> Iterator[Listener]:
 def listen_fact(time: int, seen: Seen, label: Label, listener: Listener) -> Listen:
     """A socket of /proc as a fact."""
     who = Process(seen.pid, label.start, seen.ppid, seen.uid, seen.comm, label.root, label.root_start, label.harness)
-    address = ipaddress.IPv6Address(listener.address)
     return Listen(
-        time, who, str(address.ipv4_mapped or address), listener.port, listener.family, listener.kind,
+        time, who, wire.address(listener.address), listener.port, listener.family, listener.kind,
         listener.protocol, private(seen.pid),
     )  # fmt: skip
 
