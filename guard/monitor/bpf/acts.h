@@ -44,6 +44,17 @@ __attribute__((noinline)) int walk_path(struct mode_record *e, u64 vfsmount, u64
 static __always_inline void walk(struct mode_record *e, struct path *at) {
     walk_path(e, (u64)at->mnt, (u64)at->dentry);
 }
+/* What a path argument is relative to: the record's walk, where the text is not absolute. */
+static __always_inline void relative_to(struct mode_record *e, s64 dfd) {
+    struct path at;
+    if (e->text[0] == '/')
+        return;
+    if (dfd >= 0)
+        BPF_CORE_READ_INTO(&at, file_of(dfd), f_path);
+    else
+        BPF_CORE_READ_INTO(&at, me(), fs, pwd);
+    walk(e, &at);
+}
 static __always_inline struct mode_record *mode_record(struct proc *p, u32 mode, u32 type, u32 before, u32 by) {
     struct mode_record *e = ALERT(K_MODE, struct mode_record);
     if (!e)

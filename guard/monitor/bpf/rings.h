@@ -33,13 +33,7 @@ static __always_inline void ring_mode(struct proc *p, struct io_kiocb *req, u32 
         return;
     e->io_uring = e->unsure = 1;
     bpf_probe_read_kernel_str(e->text, WORDS, name);
-    struct path at;
-    if (dfd >= 0)
-        BPF_CORE_READ_INTO(&at, file_of(dfd), f_path);
-    else
-        BPF_CORE_READ_INTO(&at, me(), fs, pwd);
-    if (e->text[0] != '/')
-        walk(e, &at);
+    relative_to(e, dfd);
     bpf_ringbuf_submit(e, 0);
 }
 static __always_inline int ring_request(struct io_kiocb *req) {
@@ -54,13 +48,7 @@ static __always_inline int ring_request(struct io_kiocb *req) {
     if (op == RING_OPENAT || op == RING_OPENAT2 || op == RING_MKDIRAT)
         ring_mode(p, req, op);
 #endif
-    struct number_record *e = TELL(K_IO_URING, struct number_record);
-    if (e) {
-        fill(&e->h, K_IO_URING, p);
-        e->number = op;
-        e->a = e->b = e->pad = 0;
-        bpf_ringbuf_submit(e, 0);
-    }
+    tell_number(p, K_IO_URING, op, 0, 0);
     return 0;
 }
 SEC("?tp_btf/io_uring_create") int ring_create(void *ctx) {

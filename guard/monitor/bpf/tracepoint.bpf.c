@@ -21,17 +21,6 @@ static __always_inline bool is_acl(u64 name, u32 *by) {
     *by = n[17] == 'd' ? M_DEFAULT_ACL : M_ACL;
     return n[17] == 'a' || n[17] == 'd';
 }
-/* What a path argument is relative to: the record's walk, where the text is not absolute. */
-static __always_inline void relative_to(struct mode_record *e, s64 dfd) {
-    struct path at;
-    if (e->text[0] == '/')
-        return;
-    if (dfd >= 0)
-        BPF_CORE_READ_INTO(&at, file_of(dfd), f_path);
-    else
-        BPF_CORE_READ_INTO(&at, me(), fs, pwd);
-    walk(e, &at);
-}
 /* By a path: the type of an object that exists is looked at by the caller of the ring. */
 static __always_inline void mode_by_path(struct proc *p, u64 text, s64 dfd, u32 mode, u32 type, u32 by) {
     struct mode_record *e = mode_record(p, mode, type, -1, by);
