@@ -11,8 +11,6 @@ from guard.monitor.facts import AnyFact, CodeBy, Exec, Program
 from guard.monitor.settings import MonitorSettings
 
 Scalar = str | int | bool | float | tuple[str, ...]
-SEVERITIES = ("info", "low", "medium", "high", "critical")
-"""The least first; medium and higher ask for a person's attention."""
 
 
 def text_of(raw: bytes) -> str:

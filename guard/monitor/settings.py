@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from guard.errors import UsageError
+from guard.events.model import Severity
 from guard.monitor.catalogue import CONFIDENCES, LONGEST_NAME, RUNTIMES, Catalogue, Harness, is_shell, row_from, shipped
 from guard.monitor.programs import TRUSTED
 from guard.policy import addresses
@@ -22,7 +23,7 @@ from guard.policy.source import Document, read_document
 from guard.policy.values import Reading, describe
 
 FILE = "monitor.toml"
-SEVERITIES = ("off", "info", "low", "medium", "high", "critical")
+SEVERITIES = ("off", *(each.label for each in Severity))
 
 LAUNCHERS = (
     "srun", "salloc", "mpirun", "mpiexec", "mpiexec.hydra", "mpiexec.slurm", "orterun", "prterun", "orted", "prted",

@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from guard.events.model import Severity
 from guard.monitor.facts import Coverage, Loss, Verdict
-from guard.monitor.findings import SEVERITIES, Example, Rule
+from guard.monitor.findings import Example, Rule
 from guard.monitor.rules import NAMES, TABLE, judge
 from guard.monitor.rules.pages import pages
 from guard.monitor.rules.service import SAYINGS
@@ -35,7 +36,7 @@ def test_an_example_comes_out_as_it_says(rule: Rule, example: Example) -> None:
 def test_no_other_rule_raises_what_should_be_silent(rule: Rule, example: Example) -> None:
     """Of an example that is for the log or nothing, no rule at all may ask for a person's attention."""
     if example.severity in ("", "info"):
-        loud = [f.rule for f in judge(example.fact, example.context) if SEVERITIES.index(f.severity) >= 2]
+        loud = [f.rule for f in judge(example.fact, example.context) if Severity.of(f.severity) >= Severity.MEDIUM]
         assert loud == []
 
 
