@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import random
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -14,6 +15,7 @@ from guard.monitor.proc import Status
 from guard.monitor.settings import MonitorSettings
 from guard.monitor.telling import Told
 from guard.monitor.watch import Watch
+from guard.redact import samples
 
 
 @dataclass
@@ -81,6 +83,11 @@ class FakeNode:
 
     def allowed_bind(self, uid: int, harness: str, address: str, port: int, exe: str) -> str:
         return self.allowed.get(port, "")
+
+
+def token() -> str:
+    """A new key."""
+    return samples.fill("ghp_<crc62>", random.Random())[0]
 
 
 @lru_cache

@@ -2,8 +2,6 @@
 
 import base64
 import json
-import secrets
-import string
 
 import pytest
 
@@ -15,12 +13,7 @@ from guard.monitor.lineage import Tree
 from guard.monitor.record import Recorder
 from guard.monitor.telling import say
 from guard.redact.marking import Marks
-from tests.monitor.desk import arguments
-
-
-def token() -> str:
-    return "ghp_" + "".join(secrets.choice(string.ascii_letters + string.digits) for _ in range(36))
-
+from tests.monitor.desk import arguments, token
 
 KEY = token()
 CASES = {

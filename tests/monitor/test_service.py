@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import json
 import os
-import secrets
 import shutil
 import signal
 import socket
-import string
 import subprocess
 import time
 from collections.abc import Iterator
@@ -18,6 +16,7 @@ import pytest
 
 from guard.monitor.answers import ask
 from tests.conftest import GUARD, LONG, Account
+from tests.monitor.desk import token
 from tests.monitor.running import Monitor, loud, running
 
 pytestmark = [pytest.mark.root, pytest.mark.usefixtures("kernel_side")]
@@ -28,10 +27,6 @@ def monitor(kernel_side: None) -> Iterator[Monitor]:
     """One for all tests that need no settings of their own."""
     with running() as made:
         yield made
-
-
-def token() -> str:
-    return "ghp_" + "".join(secrets.choice(string.ascii_letters + string.digits) for _ in range(36))
 
 
 # The contract ----------------------------------------------------------------------------------------------------

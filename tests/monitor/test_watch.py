@@ -1,7 +1,5 @@
 """Whose a process is, and what is told of it: from facts that a test makes."""
 
-import secrets
-import string
 import tracemalloc
 from dataclasses import replace
 
@@ -11,7 +9,7 @@ from guard.monitor.facts import Bind, Coverage, Listen, Loss, Mode, ModeBy, Tain
 from guard.monitor.lineage import Lineage
 from guard.monitor.settings import Limits, MonitorSettings
 from tests.conftest import LONG
-from tests.monitor.desk import Desk, FakeProc, names
+from tests.monitor.desk import Desk, FakeProc, names, token
 
 
 @pytest.fixture
@@ -275,10 +273,6 @@ def test_root_below_another_users_agent_is_told(desk: Desk) -> None:
     desk.claude()
     told = desk.take(desk.exec(101, "id", uid=0, ppid=100))
     assert [(t.finding.rule, t.finding.severity) for t in told] == [("root-exec", "high")]
-
-
-def token() -> str:
-    return "ghp_" + "".join(secrets.choice(string.ascii_letters + string.digits) for _ in range(36))
 
 
 def test_a_secret_in_arguments_is_an_exposure_for_each_exec_of_a_tree_and_no_other(desk: Desk) -> None:
