@@ -84,6 +84,10 @@ class Node:
         """A user's name, "" where the number has none, or the name service does not answer in time."""
         return self._users.user(uid)
 
+    def groups(self, uid: int) -> frozenset[str]:
+        """The names of a user's groups, as far as the name service tells them in time."""
+        return self._users.groups(uid)
+
     def allowed_bind(self, uid: int, harness: str, address: str, port: int, exe: str) -> str:
         """Why a user's policy, or the site's monitor.toml, lets an address be bound; "" where neither does."""
         policy = self._kept(self._policies, (uid, harness), _KEPT, lambda: self._resolve(uid, harness))

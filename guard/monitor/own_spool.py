@@ -5,10 +5,8 @@ Loaded at the first such batch alone: the database's library would cost a reside
 
 from __future__ import annotations
 
-import grp
 import os
-import pwd
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from guard.events.entry import Entry
 from guard.events.model import Event, Severity
@@ -23,13 +21,15 @@ class Own:
     Args:
         directory: of the spool.
         settings: of events.toml.
+        groups: names of the groups of a user, had within a deadline.
 
     Raises:
         SpoolError: another process writes it, or it cannot be opened.
     """
 
-    def __init__(self, directory: str, settings: Settings) -> None:
+    def __init__(self, directory: str, settings: Settings, groups: Callable[[int], frozenset[str]]) -> None:
         self._privacy: Privacy = settings.privacy
+        self._groups = groups
         self._spool = Spool(directory, limits=settings.limits)
         self._minimiser = Minimiser(node_key(directory))
 
@@ -44,7 +44,7 @@ class Own:
     def _kept(self, event: Event) -> Entry | None:
         """Leave out of an event what the site does not keep of a person; None where that is all of it."""
         uid = event.tree.uid
-        exempt = uid >= 0 and self._privacy.exempts(uid, _groups(uid) if self._privacy.exempt_groups else frozenset())
+        exempt = uid >= 0 and self._privacy.exempts(uid, self._groups(uid) if self._privacy.exempt_groups else frozenset())
         if exempt and event.severity < Severity.MEDIUM and event.control != "telemetry":
             return None
         whole = event.plain()
@@ -53,19 +53,12 @@ class Own:
         return Entry(whole)
 
 
-def open_own(config: str, state: str) -> Own:
+def open_own(config: str, state: str, groups: Callable[[int], frozenset[str]]) -> Own:
     """Open the node's spool where events.toml says, or in the state directory.
 
     Args:
         config, state: the directories.
+        groups: as `Own` takes it.
     """
     settings = load(config)
-    return Own(settings.spool or os.path.join(state, "spool"), settings)
-
-
-def _groups(uid: int) -> frozenset[str]:
-    try:
-        entry = pwd.getpwuid(uid)
-        return frozenset(grp.getgrgid(gid).gr_name for gid in os.getgrouplist(entry.pw_name, entry.pw_gid))
-    except (KeyError, OverflowError):
-        return frozenset()
+    return Own(settings.spool or os.path.join(state, "spool"), settings, groups)

@@ -145,7 +145,7 @@ class Service:
     def _open_own(self) -> Own:
         from guard.monitor.own_spool import open_own
 
-        return open_own(self._options.config, self._options.state)
+        return open_own(self._options.config, self._options.state, self._node.groups)
 
     # The site's settings ----------------------------------------------------------------------------
 
