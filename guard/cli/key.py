@@ -16,11 +16,6 @@ from guard.redact import fingerprint, lists
 app = typer.Typer(no_args_is_help=True, help="The site's fingerprint key.")
 
 
-def register(parent: typer.Typer) -> None:
-    """Add the command group to the full command line."""
-    parent.add_typer(app, name="key")
-
-
 def _fail(error: Exception) -> typer.Exit:
     sys.stderr.write(f"guard key: {error}\n")
     return typer.Exit(error.exit_code if isinstance(error, GuardError) else 3)

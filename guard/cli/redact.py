@@ -11,11 +11,6 @@ from guard.redact import command
 app = typer.Typer(add_completion=False, help="Replace every secret in a stream or file.")
 
 
-def register(parent: typer.Typer) -> None:
-    """Add the command to the full command line."""
-    parent.command("redact", help="Replace every secret in a stream or file.")(redact)
-
-
 @app.command()
 def redact(
     files: Annotated[

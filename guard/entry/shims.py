@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from guard.entry import shim
-from guard.history.render import SHELLS, template
+from guard.history.render import template
 from guard.hooks import blocks
 from guard.monitor.catalogue import shipped
 
@@ -114,8 +114,3 @@ def rows(place: str, path: str) -> list[Row]:
         first = shutil.which(name, path=path)
         out.append(Row(name, shim.find(name, path), first is not None and shim.is_shim(first)))
     return out
-
-
-def shell_names() -> tuple[str, ...]:
-    """Return the shells that start-up lines are known for."""
-    return SHELLS

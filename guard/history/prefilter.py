@@ -68,7 +68,7 @@ def expression() -> str:
     from guard.redact.rules.commands import COMMANDS
 
     # A row of kind `key` waits for a telling word, which is in `_WORDS`: git and npm are called too often to ask.
-    programs = {name.decode().removesuffix(".exe") for row in COMMANDS if row.kind != "key" for name in row.programs}
+    programs = {name.decode() for row in COMMANDS if row.kind != "key" for name in row.programs}
     called = "(^|[^a-z0-9_.])" + alternatives(programs) + "[ \t\"'].*[-:/%@=]"
     named = alternatives(_WORDS) + "[^ \t]*[] \t=:,>\"'(].*[^ \t]"
     return "|".join((*_SHAPES, named, called))

@@ -54,7 +54,6 @@ class Scanner:
         self._fast: Engine | None = engine
         self._plain = PlainEngine(self.patterns)
         self._deadline = 0.0
-        self.withheld = 0
         self.calls: list[int] = []
         self.wraps: list[int] = []
         self.events = False
@@ -134,7 +133,6 @@ class Scanner:
                 continue
             low, high = text.line(max(0, end - 1))
             last = high
-            self.withheld += 1
             if high > low:
                 spans.append(Span(low, high, "unscanned", False, True, True, b""))
         return spans

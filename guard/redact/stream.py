@@ -9,11 +9,10 @@ end is cut at a separator.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from guard.redact.carriers import Carrier, carrier_for, cast
-from guard.redact.lazy import Lazy
 from guard.redact.rules import blocks
 from guard.redact.scan import Scanner
 from guard.redact.spans import Span, marker
@@ -27,8 +26,6 @@ LINE: Final = 1 << 20
 
 JSON_LINE: Final = 4 << 20
 """A JSON line is kept whole up to this many bytes; a longer one is treated as text."""
-
-_SEPARATOR = Lazy(rb"[\s,;\0{}\[\]()<>|]")
 
 Mark = Callable[[Span], bytes]
 
@@ -263,14 +260,3 @@ def redact_bytes(
     """Redact a text that is at hand whole; arguments as `Redactor`."""
     redactor = Redactor(scanner, mark, carrier, observe)
     return redactor.feed(data) + redactor.finish()
-
-
-def redact_chunks(chunks: Iterator[bytes], redactor: Redactor) -> Iterator[bytes]:
-    """Redact a stream of chunks, giving out each complete line as soon as it is there."""
-    for chunk in chunks:
-        out = redactor.feed(chunk)
-        if out:
-            yield out
-    rest = redactor.finish()
-    if rest:
-        yield rest

@@ -167,14 +167,6 @@ _PLACE_WORDS: Final = frozenset(
     b"passwort kennwort benutzer contrasena senha wachtwoord motdepasse haslo heslo parola salasana anonymous anoncvs debian ubuntu "
     b"undefinedsecret lorem ipsum abc abcd abcdef abcdefg def ghi xyz deadbeef cafebabe".split()
 )
-_REFERENCE = Lazy(
-    rb"\$[A-Za-z_{(\[@!?*#0-9]|%[A-Za-z_(][A-Za-z0-9_)]*[%sd]?$|%[sdrq]|\{\{|\{%|\{[A-Za-z_0-9.\[\]!:]*\}$|<[A-Za-z_ .\-/|]{1,60}>|"
-    rb"`|@[A-Za-z_]+@|#\{|env:|vault:|file:|op://|ref\+|arn:|ssm:|secretsmanager:|"
-    rb"(?:os|process|System|self|this|cls|config|settings|conf|app|args|opts|options|params|request|req|ctx|env|"
-    rb"props|kwargs|data|ENV|Deno|import)\??[.\[(]|"
-    rb"(?:getenv|get_env|getpass|input|prompt|environ|secrets?|lookup|var|local|data|str|bytes|len|int|Secret[A-Za-z]*)[.(\[]|"
-    rb"\*{2,}|\.{3}|\[REDACTED|\xe2\x80[\xa2\xa6]|[xX]{4,}\Z|[-_=.#?0]+\Z|\u2022".replace(rb"\u2022", b"\xe2\x97\x8f")
-)
 _REFERENCE_ONLY = Lazy(
     rb"(?:\$\{?[A-Za-z_][A-Za-z0-9_]{0,80}\}?|\$\{\{.{0,200}\}\}|\$\(.{0,400}\)|`.{0,400}`|\$\{[A-Za-z_][^{}]{0,200}\}|"
     rb"(?:\$[0-9@*#?!])+|%[A-Za-z_][A-Za-z0-9_]{0,60}%|%\([a-z_A-Z0-9]{1,60}\)s|%[sdrqv]|\{\{.{0,200}\}\}|\{%.{0,200}%\}|"

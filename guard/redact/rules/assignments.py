@@ -14,7 +14,6 @@ _TYPE_THEN = Lazy(
     rb"[ \t]{0,4}[A-Za-z_][A-Za-z0-9_.]{0,40}(?:[\[<][A-Za-z0-9_., |\[\]<>]{0,60}[\]>])?(?: \| None)?\??[ \t]{0,4}=[ \t]{0,4}"
 )
 _CAST = Lazy(rb"!!?[a-z]{1,10}[ \t]{1,4}")
-_PLUS_EXPR = Lazy(rb"[ \t]*(?:\+|\.|%|\|\||\?|,[ \t]*[a-z_]+\)?:)")
 
 
 def assign(text: Text, end: int) -> list[Span]:
@@ -85,7 +84,7 @@ def assign(text: Text, end: int) -> list[Span]:
         return _list(text, pos + 1, line_end, strength)
     spaced = blank or pos > end
     if separator == b"=" and not spaced and not quoted_name:
-        return _shell_assignment(text, pos, line_end, name, strength, end - 1 - len(name))
+        return _shell_assignment(text, pos, name, strength, end - 1 - len(name))
     value = values.read(data, pos, line_end, "config")
     if value is None or value.end == value.start:
         return []
@@ -125,7 +124,7 @@ def prose_follows(data: bytes, pos: int, limit: int) -> bool:
     return _PROSE.match(data, pos, min(pos + 60, limit)) is not None
 
 
-def _shell_assignment(text: Text, pos: int, line_end: int, name: bytes, strength: int, name_start: int) -> list[Span]:
+def _shell_assignment(text: Text, pos: int, name: bytes, strength: int, name_start: int) -> list[Span]:
     """Confirm `NAME=value` without blanks: a shell's assignment, .env, ini, a query's parameter, a program's argument."""
     data = text.data
     before = data[name_start - 1 : name_start] if name_start > 0 else b"\n"

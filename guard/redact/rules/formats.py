@@ -32,7 +32,8 @@ class Format(NamedTuple):
 
     `starts` are literals at which the matcher stops (regular expressions of fixed width are allowed); `cls` and `need`
     say which and how many characters must follow before the confirmer looks. `grow` (class, most) lets the token begin
-    before the literal. `loose` boundaries allow a word character before the start. `single` takes one alphabet only.
+    before the literal. `gate` names the question that the body must pass (`FormatRule` in `keys`). `before` is the part of
+    the start that is no part of the secret. `web` lets the span begin with the address, at `https://`.
     """
 
     kind: str
@@ -61,12 +62,6 @@ def crc62(token: bytes) -> bool:
         value, rest = divmod(value, 62)
         digits.append(_BASE62[rest])
     return bytes(reversed(digits)) == body[-6:]
-
-
-def crc_hex(token: bytes) -> bool:
-    """Check Grafana's service-account token: eight hex digits of a CRC32 over what stands before the underscore."""
-    head, _, tail = token.rpartition(b"_")
-    return b"%08x" % zlib.crc32(head[5:]) == tail.lower() or b"%08x" % zlib.crc32(head) == tail.lower()
 
 
 def jwt_header(token: bytes) -> bool:

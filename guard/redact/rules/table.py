@@ -26,7 +26,6 @@ class Context(NamedTuple):
     confirm: Confirm
     samples: tuple[str, ...]
     leaves: tuple[str, ...] = ()
-    advice: str = "change it where it is used, and hand it to the program by file descriptor, file or keyring instead"
 
 
 _WORD = (
