@@ -26,8 +26,8 @@ class FormatRule:
 
     def __init__(self, row: Format) -> None:
         self.row = row
-        self._regex: re.Pattern[bytes] | None = None
-        self._strict: re.Pattern[bytes] | None = None
+        self._regex = Lazy(lambda: rb"(?:" + rb"|".join(row.starts) + rb")(?P<body>" + row.body + rb")")
+        self._strict = Lazy(row.strict, re.DOTALL)
         self.decode: Handler | None = None
 
     def confirm(self, text: Text, anchor: int, start_length: int, depth: int) -> list[Span]:
@@ -46,9 +46,6 @@ class FormatRule:
             start = grow_back(data, anchor, row.grow)
         if not begins_token(data, start, b"_-+" if start_length < 4 else b""):
             return []
-        if self._regex is None:
-            self._regex = re.compile(rb"(?:" + rb"|".join(row.starts) + rb")(?P<body>" + row.body + rb")")
-            self._strict = re.compile(row.strict, re.DOTALL)
         found = self._regex.match(data, anchor)
         if found is None:
             if self.decode is not None and depth < DEPTH and _ENCODED_RUN.match(data, anchor, anchor + 4096):
@@ -71,11 +68,7 @@ class FormatRule:
             return []
         if row.web:
             start, value = _whole_address(data, start, end)
-        good = (
-            self._strict is not None
-            and self._strict.fullmatch(token) is not None
-            and (row.check is None or row.check(token))
-        )
+        good = self._strict.fullmatch(token) is not None and (row.check is None or row.check(token))
         incident = good and not cut and len(body) >= 1 and (row.gate == "jwt" or _dense(value))
         short = len(body) < row.least
         return [Span(start, end, row.kind, incident and not short, cut or short, True, value.replace(b"\\/", b"/"))]
