@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from guard.redact import command
+from guard.redact.carriers import NAMES
 
 app = typer.Typer(add_completion=False, help="Replace every secret in a stream or file.")
 
@@ -16,7 +17,7 @@ def redact(
     files: Annotated[
         list[str] | None, typer.Argument(metavar="[FILE]...", help="Files; none or - is standard input.")
     ] = None,
-    format_name: Annotated[str, typer.Option("--format", help=f"One of {', '.join(command.FORMATS)}.")] = "auto",
+    format_name: Annotated[str, typer.Option("--format", help=f"One of {', '.join(NAMES)}.")] = "auto",
     output: Annotated[str, typer.Option("-o", "--output", help="Where the output goes.")] = "",
     in_place: Annotated[
         bool,

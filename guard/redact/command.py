@@ -14,13 +14,12 @@ from contextlib import ExitStack
 from typing import IO, TYPE_CHECKING, Final, NamedTuple
 
 from guard.errors import EXIT_CANNOT, EXIT_FOUND, EXIT_USAGE, GuardError, UsageError
+from guard.redact.carriers import NAMES
 
 if TYPE_CHECKING:
     from guard.redact.marking import Marks
     from guard.redact.report import Report
     from guard.redact.scan import Scanner
-
-FORMATS: Final = ("auto", "text", "jsonl", "strace", "pty", "history")
 
 USAGE: Final = """\
 usage: guard redact [FILE...] [--format auto|text|jsonl|strace|pty|history] [-o FILE] [--in-place]
@@ -126,8 +125,8 @@ def check_options(options: Options) -> None:
     Raises:
         UsageError: says which options contradict each other.
     """
-    if options.format not in FORMATS:
-        raise UsageError(f"unknown format {options.format!r}", f"one of {', '.join(FORMATS)}")
+    if options.format not in NAMES:
+        raise UsageError(f"unknown format {options.format!r}", f"one of {', '.join(NAMES)}")
     if options.in_place and (options.output or not options.files or "-" in options.files):
         raise UsageError("--in-place needs files and no -o", "name the files to rewrite")
     if options.output and len(options.files) > 1:

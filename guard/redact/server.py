@@ -19,6 +19,7 @@ from typing import Final
 
 from guard.errors import GuardError, StateError
 from guard.redact import fingerprint, lists
+from guard.redact.carriers import NAMES
 from guard.redact.client import LIMIT, SO_PEERCRED, socket_paths
 from guard.redact.marking import Identity
 from guard.redact.report import file_rows
@@ -113,7 +114,7 @@ class Service:
         if verb == "status":
             return True, json.dumps(self.status()).encode()
         if verb in ("redact", "spans"):
-            if word not in ("auto", "text", "jsonl", "strace", "pty", "history"):
+            if word not in NAMES:
                 return False, b"unknown format"
             return True, self._redact(uid, data, word, verb == "spans")
         if verb == "fingerprint":

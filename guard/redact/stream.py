@@ -12,7 +12,8 @@ import re
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
-from guard.redact.carriers import Carrier, carrier_for, cast
+from guard.redact.carriers import cast
+from guard.redact.carriers.mixed import Mixed
 from guard.redact.rules import blocks
 from guard.redact.scan import Scanner
 from guard.redact.spans import Span, marker
@@ -63,9 +64,8 @@ class Redactor:
         carrier: str = "auto",
         observe: Observer | None = None,
     ) -> None:
-        self._scanner = scanner
         self._mark = mark or (lambda span: marker(span.kind, None))
-        self._carrier: Carrier = carrier_for(carrier, scanner)
+        self._carrier = Mixed(scanner, carrier)
         self._observe = observe
         self._pending = bytearray()
         self._context = b""
@@ -89,7 +89,7 @@ class Redactor:
             if len(self._pending) > limit:
                 out.append(self._take(_cut(self._pending, limit)))
             else:
-                out.append(self._take(len(self._pending), last=True))
+                out.append(self._take(len(self._pending)))
         return b"".join(out)
 
     def _limit(self) -> int:
@@ -159,13 +159,13 @@ class Redactor:
                 end = min(end, pending.rfind(b"\n", 0, low_at + opened) + 1)
         return end
 
-    def _take(self, end: int, last: bool = False) -> bytes:
+    def _take(self, end: int) -> bytes:
         with memoryview(self._pending) as view:
             block = bytes(view[:end])
         del self._pending[:end]
         data = self._context + block if self._context else block
         since = len(self._context)
-        spans = self._carrier.spans(data, since, last)
+        spans = self._carrier.spans(data, since)
         self._context = data[-WINDOW:]
         out = apply(data, since, spans, self._mark) if spans else block
         if self._observe is not None:

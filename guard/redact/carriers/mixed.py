@@ -24,8 +24,13 @@ class Mixed:
         self._calls = strace.Calls(scanner) if name in ("auto", "strace") else None
         self._wraps = pty.Wraps(scanner) if name in ("auto", "pty") else None
 
-    def spans(self, data: bytes, since: int, last: bool) -> list[Span]:
-        """Return the spans behind `since`; see `Carrier`."""
+    def spans(self, data: bytes, since: int) -> list[Span]:
+        """Return the spans in `data` behind offset `since`; what stands before is context.
+
+        Args:
+            data: context and complete lines.
+            since: where the new text begins.
+        """
         spans = self._scanner.find(data, since)
         # Taken now: the carriers ask the scanner about fragments, which begins these lists anew.
         calls = [end for end in self._scanner.calls if end > since]
