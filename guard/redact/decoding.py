@@ -286,12 +286,9 @@ def decoding_rows(through: Through) -> tuple[list[tuple[Pattern, Handler]], Hand
     )
 
     def continued(text: Text, end: int, depth: int) -> list[Span]:
-        stop = _REGION_END.search(text.data, end, end + 8192)
-        if text.data.find(b"%", end, stop.start() if stop else end + 8192) >= 0:
-            low, high = _token_region(text.data, end, 8192)
-            return through(shadow.percent(text.data, low, high), depth)
         low, high = _token_region(text.data, end, 8192)
-        return through(shadow.escapes(text.data, low, high), depth)
+        undo = shadow.percent if text.data.find(b"%", end, high) >= 0 else shadow.escapes
+        return through(undo(text.data, low, high), depth)
 
     return rows, continued
 

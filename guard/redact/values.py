@@ -41,6 +41,14 @@ _BARE = {
 }
 
 
+def opening(data: bytes, end: int) -> int:
+    """Return where an opening quote that ends at `end` begins, the backslashes before it included."""
+    start = end - 1
+    while start > 0 and data[start - 1] == 0x5C:
+        start -= 1
+    return start
+
+
 def read_quoted(data: bytes, pos: int, limit: int) -> Value | None:
     """Read a quoted value whose opening quote, with its backslashes, stands at `pos`; else None."""
     opening = _OPEN.match(data, pos, min(pos + 24, limit))

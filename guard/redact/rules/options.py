@@ -21,26 +21,21 @@ def flag(text: Text, end: int) -> list[Span]:
     data = text.data
     window = data[max(0, end - 96) : end]
     head = window.rstrip(b" \t=")
-    listed = False
-    if head[-1:] in b"\"',":
-        stripped = head.rstrip(b"\"', \t\\")
-        listed = True
-        head = stripped
+    listed = head[-1:] in b"\"',"
+    if listed:
+        head = head.rstrip(b"\"', \t\\")
     found = _FLAG_REVERSED.match(head[::-1])
     if found is None:
         return []
     name = found.group(1)[::-1]
     strength = words.name_strength(name)
-    if strength == 0 or (found.group(2) != b"--" and b"-" not in found.group(2)):
+    if strength == 0 or found.group(2) == b"/":
         return []
     limit = text.command_end(end)
     pos = end
     if listed:
-        # the opening quote of the next argument is the last byte of the match, with its backslashes before it
-        pos -= 1
-        while pos > 0 and data[pos - 1] == 0x5C:
-            pos -= 1
-        value = values.read_quoted(data, pos, limit)
+        # the opening quote of the next argument is the last byte of the match
+        value = values.read_quoted(data, values.opening(data, end), limit)
     else:
         if window[-1:] == b"=" and data[pos : pos + 1] in (b" ", b"\t"):
             return []
@@ -74,7 +69,7 @@ def flag(text: Text, end: int) -> list[Span]:
         text,
         value.start,
         value.start + len(raw),
-        strength if strength > words.WEAK else words.WEAK,
+        strength,
         style,
         value.quoted,
         kind_of(name, strength),
@@ -109,9 +104,7 @@ def setter(text: Text, end: int) -> list[Span]:
 def called(text: Text, end: int) -> list[Span]:
     """Confirm a value that stands as the argument behind a name: `setenv("NAME", "v")`, `getenv('NAME', 'v')`."""
     data = text.data
-    start = end - 1
-    while start > 0 and data[start - 1] == 0x5C:
-        start -= 1
+    start = values.opening(data, end)
     window = data[max(0, start - 120) : start].rstrip(b", \t")
     stripped = window.rstrip(b"\"'").rstrip(b"\\")
     found = NAME_REVERSED.match(stripped[::-1])

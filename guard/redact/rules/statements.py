@@ -19,9 +19,7 @@ _AUTH_SEPARATOR = Lazy(rb"\\{0,7}[\"']?[ \t]{0,4}[:=][ \t]{0,4}(?:\\{0,7}[\"'])?
 def statement(text: Text, end: int) -> list[Span]:
     """Confirm SQL's `IDENTIFIED BY 'X'`, `PASSWORD 'X'`, `SET PASSWORD … = 'X'`; `end` is behind the opening quote."""
     data = text.data
-    start = end - 1
-    while start > 0 and data[start - 1] == 0x5C:
-        start -= 1
+    start = values.opening(data, end)
     value = values.read_quoted(data, start, text.line(end)[1])
     if value is None:
         return []
@@ -265,9 +263,7 @@ def expect(text: Text, end: int) -> list[Span]:
     asked = head.lower().rfind(b"assword")
     if asked < 0 or b"send" in head[asked : len(head) - 8]:
         return []
-    start = end - 1
-    while start > 0 and data[start - 1] == 0x5C:
-        start -= 1
+    start = values.opening(data, end)
     value = values.read_quoted(data, start, text.line(end)[1])
     if value is None:
         return []
