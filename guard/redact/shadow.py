@@ -67,6 +67,22 @@ def make(raw: bytes, low: int, high: int, pattern: Lazy, decode: Decode) -> Shad
     return Shadow(b"".join(out), pieces)
 
 
+def without(raw: bytes, gap: Lazy) -> Shadow:
+    """Return a text without the matches of `gap`."""
+    return make(raw, 0, len(raw), gap, lambda _match: b"")
+
+
+def pieces(raw: bytes, low: int, high: int, gap: Lazy) -> list[tuple[int, int]]:
+    """Return what stands between the matches of `gap` in `raw[low:high]`, as start and end each."""
+    out: list[tuple[int, int]] = []
+    pos = low
+    for between in gap.finditer(raw, low, high):
+        out.append((pos, between.start()))
+        pos = between.end()
+    out.append((pos, high))
+    return [(start, end) for start, end in out if end > start]
+
+
 _CONTROLS = (
     rb"\x1b(?:\[[0-?]{0,64}[ -/]{0,8}[@-~]|\][^\x07\x1b\n]{0,16}?;|\\|[P_^X]|[()*+#%][0-9A-Za-z]"
     rb"|[=>78cDEHMNOZ])"

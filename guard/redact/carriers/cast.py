@@ -40,20 +40,14 @@ def spans(scanner: Scanner, data: bytes, since: int) -> list[Span]:
     """Return the pieces of keys that lie over events, behind `since`."""
     found: list[Span] = []
     for gap in _GAPS:
-        joined = shadow.make(data, 0, len(data), gap, lambda _match: b"")
+        joined = shadow.without(data, gap)
         if len(joined.data) == len(data):
             continue
         for span in scanner.find(joined.data, 0, 1):
             low, high = joined.raw(span.start, span.end)
             if high <= since or b"\n" not in data[low:high]:
                 continue
-            pos = low
-            for between in gap.finditer(data, low, high):
-                if between.start() > pos:
-                    found.append(span._replace(start=pos, end=between.start()))
-                pos = between.end()
-            if high > pos:
-                found.append(span._replace(start=pos, end=high))
+            found += [span._replace(start=start, end=end) for start, end in shadow.pieces(data, low, high, gap)]
     return [span for span in found if span.end > since]
 
 

@@ -223,7 +223,7 @@ class Calls:
 
     def _vectors(self, data: bytes, since: int) -> list[Span]:
         """Return the parts of keys that lie over two buffers of one `writev`."""
-        joined = shadow.make(data, 0, len(data), _VECTOR, lambda _match: b"")
+        joined = shadow.without(data, _VECTOR)
         if len(joined.data) == len(data):
             return []
         out: list[Span] = []
@@ -231,10 +231,8 @@ class Calls:
             low, high = joined.raw(span.start, span.end)
             if not span.named or high <= since:
                 continue
-            pos = low
-            for gap in _VECTOR.finditer(data, low, high):
-                out.append(span._replace(start=pos, end=gap.start(), partial=True, incident=False))
-                pos = gap.end()
-            if pos > low:
-                out.append(span._replace(start=pos, end=high, partial=True, incident=False))
+            parts = shadow.pieces(data, low, high, _VECTOR)
+            if len(parts) > 1:
+                part = span._replace(partial=True, incident=False)
+                out += [part._replace(start=start, end=end) for start, end in parts]
         return out
