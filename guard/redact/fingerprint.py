@@ -16,6 +16,7 @@ from typing import Final, NamedTuple
 
 from guard.errors import StateError, UsageError
 from guard.redact import words
+from guard.redact.site import config_dir
 from guard.redact.spans import Span
 
 KEY_BYTES: Final = 32
@@ -66,11 +67,6 @@ def fingerprinted(span: Span) -> bool:
 
 # --- where keys lie
 # --------------------------------------------------------------------------------------------------
-
-
-def config_dir() -> str:
-    """Return the site's configuration directory."""
-    return os.environ.get("GUARD_CONFIG_DIR") or "/etc/guard"
 
 
 def state_dir() -> str:

@@ -12,13 +12,12 @@ from __future__ import annotations
 
 import os
 import re
-import stat
 import time
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 from guard.errors import StateError
-from guard.redact.fingerprint import config_dir
+from guard.redact import site
 
 HONEYTOKENS: Final = "honeytokens"
 ALLOWED: Final = "allowed"
@@ -56,7 +55,7 @@ def load(config: str = "") -> Lists:
     Raises:
         StateError: somebody but root could have written one, or a line is wrong; it is told which.
     """
-    folder = config or config_dir()
+    folder = config or site.config_dir()
     honeytokens: dict[str, str] = {}
     for number, words in _lines(os.path.join(folder, HONEYTOKENS)):
         if not _FINGERPRINT.fullmatch(words[0]):
@@ -76,7 +75,7 @@ def load(config: str = "") -> Lists:
 
 def add_honeytoken(fingerprint: str, label: str) -> str:
     """Put a fingerprint on the site's list and return the file's path."""
-    path = os.path.join(config_dir(), HONEYTOKENS)
+    path = os.path.join(site.config_dir(), HONEYTOKENS)
     handle = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     with os.fdopen(handle, "w", encoding="utf-8") as file:
         file.write(f"{fingerprint} {' '.join(label.split())}".rstrip() + "\n")
@@ -88,13 +87,6 @@ def _wrong(folder: str, name: str, number: int) -> str:
 
 
 def _lines(path: str) -> list[tuple[int, list[str]]]:
-    try:
-        with open(path, encoding="utf-8") as file:
-            info = os.fstat(file.fileno())
-            if info.st_uid not in (0, os.geteuid()) or info.st_mode & 0o022 or not stat.S_ISREG(info.st_mode):
-                raise StateError(f"{path} can be written by others", "chown root it and chmod go-w it")
-            text = file.read(1 << 20)
-    except (FileNotFoundError, NotADirectoryError, PermissionError):
-        return []
+    text = (site.read(path, 1 << 20) or b"").decode("utf-8", "replace")
     found = [(number, line.partition("#")[0].split()) for number, line in enumerate(text.splitlines(), 1)]
     return [(number, words) for number, words in found if words]

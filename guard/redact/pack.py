@@ -9,12 +9,11 @@ from __future__ import annotations
 
 import os
 import re
-import stat
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from guard.errors import StateError
-from guard.redact import words
+from guard.redact import site, words
 from guard.redact.engine import Pattern
 from guard.redact.lazy import Lazy
 from guard.redact.spans import MARKER_START, Span
@@ -52,8 +51,7 @@ class Pack(NamedTuple):
 
 def path(config: str = "") -> str:
     """Return where the pack stands, or would, in the configuration directory given or the usual one."""
-    # As `fingerprint.config_dir`, whose module costs a cold call hmac and hashlib.
-    return os.path.join(config or os.environ.get("GUARD_CONFIG_DIR") or "/etc/guard", FILE)
+    return os.path.join(config or site.config_dir(), FILE)
 
 
 def load(config: str = "") -> Pack:
@@ -67,15 +65,11 @@ def load(config: str = "") -> Pack:
     """
     place = path(config)
     try:
-        with open(place, "rb") as file:
-            info = os.fstat(file.fileno())
-            if info.st_uid not in (0, os.geteuid()) or info.st_mode & 0o022 or not stat.S_ISREG(info.st_mode):
-                raise StateError(f"{place} can be written by others", "chown root it and chmod go-w it")
-            text = file.read(_LARGEST)
-    except (FileNotFoundError, NotADirectoryError, PermissionError):
-        return Pack()
+        text = site.read(place, _LARGEST)
     except OSError as error:
         raise StateError(f"{place}: the rule pack cannot be read: {error.strerror}", _REMEDY) from None
+    if text is None:
+        return Pack()
     import json  # a cold call without a pack does without it
 
     try:

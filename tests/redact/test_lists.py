@@ -13,6 +13,7 @@ from guard.errors import StateError
 from guard.redact import client, fingerprint, lists, server
 from guard.redact.marking import Marks
 from guard.redact.report import Report
+from guard.redact.site import config_dir
 from guard.redact.stream import Redactor
 
 
@@ -23,7 +24,7 @@ def site():
 
 
 def write(name, *lines):
-    path = pathlib.Path(fingerprint.config_dir()) / name
+    path = pathlib.Path(config_dir()) / name
     path.write_text("".join(line + "\n" for line in lines))
     path.chmod(0o600)
     return path
@@ -92,7 +93,7 @@ def test_the_command_lists_a_value_without_writing_it(site, word):
     command = [sys.executable, "-m", "guard", "key", "honeytoken", "--label", "the old script"]
     done = subprocess.run(command, input=word.encode(), capture_output=True, check=False, env=dict(os.environ))
     assert done.returncode == 0, done.stderr
-    text = (pathlib.Path(fingerprint.config_dir()) / "honeytokens").read_text()
+    text = (pathlib.Path(config_dir()) / "honeytokens").read_text()
     assert text == f"{site.of(word.encode())} the old script\n"
     assert done.stdout.decode().strip() == site.of(word.encode())
 
@@ -110,4 +111,4 @@ def test_doctor_tells_of_a_missing_key_and_makes_up_none(tmp_path, site, service
     assert not (config / "fingerprint.key").exists()
     assert health.examine(str(config), service)[:3] == (site.key_id, True, ()), "as a user: what the service says"
     write("allowed", "nonsense")
-    assert "allowed, line 1" in health.examine(fingerprint.config_dir(), service).faults[0]
+    assert "allowed, line 1" in health.examine(config_dir(), service).faults[0]
