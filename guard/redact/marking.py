@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING, NamedTuple
 
 from guard.errors import GuardError
 from guard.redact.spans import Span, marker
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from guard.redact.client import Client
     from guard.redact.fingerprint import Key
     from guard.redact.lists import Lists
@@ -19,6 +22,13 @@ class Identity(NamedTuple):
     key_id: str
     fingerprint: str
     former: tuple[tuple[str, str], ...] = ()
+
+    @classmethod
+    def under(cls, keys: Sequence[Key], value: bytes, now: float) -> Identity:
+        """Return a secret's identity under the current key, the first, and those whose overlap has not ended."""
+        first, *former = keys
+        earlier = tuple((key.key_id, key.of(value)) for key in former if key.until > now)
+        return cls(first.key_id, first.of(value), earlier)
 
 
 class Marks:
@@ -75,15 +85,12 @@ class Marks:
         return next((name for key in self._source if (name := key.of(span.value)) in lists.honeytokens), None)
 
     def _make(self, span: Span) -> Identity | None:
-        if not self._ready:
-            self.prepare()
+        self.prepare()
         source = self._source
         if source is None:
             return None
         if isinstance(source, list):
-            first, *former = source
-            earlier = tuple((k.key_id, k.of(span.value)) for k in former) if former else ()
-            return Identity(first.key_id, first.of(span.value), earlier)
+            return Identity.under(source, span.value, time.time())
         try:
             answer = source.fingerprint(span.kind, span.value)
         except (OSError, GuardError):

@@ -139,12 +139,7 @@ class Service:
     def _identity(self, span: Span) -> Identity | None:
         if not self.keys or not fingerprint.fingerprinted(span):
             return None
-        first, *former = self.keys
-        return Identity(
-            first.key_id,
-            first.of(span.value),
-            tuple((k.key_id, k.of(span.value)) for k in former if k.until > time.time()),
-        )
+        return Identity.under(self.keys, span.value, time.time())
 
     def _redact(self, uid: int, data: bytes, word: str, spans: bool) -> bytes:
         sightings: list[Sighting] = []
