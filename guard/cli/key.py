@@ -12,6 +12,7 @@ import typer
 
 from guard.errors import EXIT_FOUND, GuardError, StateError
 from guard.redact import fingerprint, lists
+from guard.redact.client import Client
 
 app = typer.Typer(no_args_is_help=True, help="The site's fingerprint key.")
 
@@ -93,7 +94,7 @@ def status(
     except (GuardError, OSError) as error:
         raise _fail(error) from None
     hidden = keys is None and os.geteuid() != 0 and os.path.exists(path)
-    service = _service_status()
+    service = Client().status()
     key_id = keys[0].key_id if keys else service.get("key_id")
     facts = {
         "path": path,
@@ -116,16 +117,6 @@ def status(
         sys.stdout.write("           install the site's with guard key install FILE, or make it with guard key init\n")
     if not facts["installed"] and not key_id:
         raise typer.Exit(EXIT_FOUND)
-
-
-def _service_status() -> dict[str, object]:
-    from guard.redact.client import Client
-
-    try:
-        answer: dict[str, object] = json.loads(Client().ask("status", "-", b""))
-    except (OSError, ValueError):
-        return {}
-    return answer
 
 
 @app.command()

@@ -3,9 +3,9 @@ r"""The thin client of the resident redactor: standard library only, a few milli
 The protocol is a line and bytes, both ways, on a unix socket:
 
     redact <format> <length>\n<bytes>       ->  ok <length>\n<redacted bytes>
-    spans <format> <length>\n<bytes>        ->  ok <length>\n<JSON list of {start, end, kind, incident,
-    partial, marker}> fingerprint <kind> <length>\n<value>    ->  ok <length>\n<key id> <fingerprint>
-    [<key id> <fingerprint>]… status - 0\n                            ->  ok <length>\n<JSON>
+    spans <format> <length>\n<bytes>        ->  ok <length>\n<JSON list of {start, end, kind, incident, partial, marker}>
+    fingerprint <kind> <length>\n<value>    ->  ok <length>\n<key id> <fingerprint> [<key id> <fingerprint>]…
+    status - 0\n                            ->  ok <length>\n<JSON>
 
 Anything else is answered with `no <length>\n<reason>`. A client trusts only a service that runs as root or
 as itself.
@@ -130,6 +130,16 @@ class Client:
             return None
         pairs = list(zip(words[::2], words[1::2], strict=True))
         return pairs[0][0], pairs[0][1], tuple(pairs[1:])
+
+    def status(self) -> dict[str, object]:
+        """Return what the service tells of itself; nothing where there is none, or it makes no sense."""
+        import json  # dear where a short text is redacted
+
+        try:
+            told: dict[str, object] = json.loads(self.ask("status", "-", b""))
+        except (OSError, ValueError):
+            return {}
+        return told
 
     def close(self) -> None:
         """Close the connection; the next request opens another."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import json
 import os
 from typing import NamedTuple
 
@@ -41,14 +40,11 @@ def examine(config: str, client: Client | None = None) -> Health:
     """
     faults: list[str] = []
     path = os.path.join(config, "fingerprint.key")
-    key_id, service, status = "", False, {}
-    try:
-        asked = client or Client()
-        status = json.loads(asked.ask("status", "-", b""))
-        service = True
-        asked.close()
-    except (OSError, ValueError):
-        pass  # no service, or one that makes no sense: then there is none to count on
+    key_id = ""
+    asked = client or Client()
+    status = asked.status()
+    asked.close()
+    service = bool(status)
     try:
         key_id = fingerprint.load(path, "site")[0].key_id
     except OSError:
