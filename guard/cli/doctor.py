@@ -27,6 +27,7 @@ from guard.confine import acts, places, prove
 from guard.confine.launch import can_listen
 from guard.confine.prove import Claim, Verdict
 from guard.errors import EXIT_FOUND, GuardError, UsageError
+from guard.kernel.mounts import file_system
 from guard.kernel.probe import Kernel, probe
 from guard.policy import supervised
 from guard.policy.assign import Config, Request, resolve
@@ -120,7 +121,7 @@ def examine(path: str, policy: str, environment: Mapping[str, str], where: Place
         bare, inside, refused = _try(stack, effective, policy, path, tuple(controls), environment, where)
     verdicts = tuple(prove.judge(control, claims[control], bare, inside) for control in controls)
     redactor = redactor_health(where.config)
-    return Report(kernel, effective, verdicts, path, file_system(path) if path else "", refused, redactor)
+    return Report(kernel, effective, verdicts, path, _file_system(path) if path else "", refused, redactor)
 
 
 def _effective(policy: str, environment: Mapping[str, str], where: Places) -> Effective:
@@ -172,20 +173,11 @@ def _written(stack: ExitStack, text: str) -> str:
     return path
 
 
-def file_system(path: str) -> str:
-    """Name the type of file system that a path lies on (proc(5), mountinfo)."""
-    real, best, kind = os.path.realpath(path), "", "unknown"
+def _file_system(path: str) -> str:
     try:
-        with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as mounts:
-            for line in mounts:
-                fields, _, after = line.partition(" - ")
-                at = re.sub(r"\\([0-7]{3})", lambda match: chr(int(match[1], 8)), fields.split()[4])
-                # A later mount on the same place covers an earlier one.
-                if places.is_below(real, at) and len(at) >= len(best):
-                    best, kind = at, after.split()[0]
+        return file_system(path) or "unknown"
     except OSError:  # no /proc: the type is a courtesy to the reader
-        return kind
-    return kind
+        return "unknown"
 
 
 # --- trying --------------------------------------------------------------------------------------------

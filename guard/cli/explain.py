@@ -24,6 +24,7 @@ from guard.confine.explain.session import KERNEL, ORDINARY
 from guard.confine.handlers.names import name_servers
 from guard.errors import EXIT_FOUND, ControlError, GuardError, PolicyError, UsageError
 from guard.kernel import landlock
+from guard.kernel.mounts import mounts
 from guard.policy.assign import Config, is_managed
 from guard.policy.host import discover
 from guard.policy.keys import HARNESSES
@@ -151,10 +152,9 @@ def _host_of_session() -> Host:
 
 
 def _masked() -> bool:
-    """Whether mounts of guard's stand here (proc(5), mountinfo): they are all of a source of that name."""
+    """Whether mounts of guard's stand here: they are all of a source of that name."""
     try:
-        with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as mounts:
-            return any(line.partition(" - ")[2].split()[:2] == ["tmpfs", "guard"] for line in mounts)
+        return any((mount.kind, mount.source) == ("tmpfs", "guard") for mount in mounts())
     except OSError:
         return False
 

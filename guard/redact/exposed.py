@@ -16,6 +16,7 @@ from collections import Counter
 from contextlib import suppress
 from typing import Final
 
+from guard.kernel.mounts import TABLE, mounts
 from guard.redact.scan import Scanner
 from guard.redact.stream import Sighting, redact_bytes
 
@@ -106,20 +107,18 @@ class Surroundings:
         return value in held
 
 
-def of_arguments(mounts: str = "/proc/self/mountinfo") -> str:
+def of_arguments(table: str = TABLE) -> str:
     """Return who could read a program's arguments: everybody on the node, unless /proc hides other users' processes.
 
     `hidepid` of 1 or more (proc(5)) counts where the mount at /proc itself has it.
     """
     try:
-        with open(mounts, encoding="utf-8", errors="replace") as table:
-            rows = [line.split() for line in table]
+        options = [mount.options for mount in mounts(table) if (mount.point, mount.kind) == ("/proc", "proc")]
     except OSError:
         return UNKNOWN
-    for row in reversed(rows):
-        if len(row) > 6 and row[4] == "/proc" and "proc" in row[row.index("-") + 1 :][:1]:
-            return OWNER if re.search(r"hidepid=(?!0|off)", row[-1]) else NODE
-    return UNKNOWN
+    if not options:
+        return UNKNOWN
+    return OWNER if re.search(r"hidepid=(?!0|off)", options[-1]) else NODE
 
 
 def readers(path: str) -> str:

@@ -189,14 +189,10 @@ def _open_elsewhere(path: str) -> bool:
 
 
 def network(path: str) -> bool:
-    """Say whether a file lies on a network or user-space file system (/proc/self/mountinfo, proc(5))."""
-    best, kind = "", ""
-    with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as file:
-        for line in file:
-            fields = line.split(" ")
-            point = fields[4].replace("\\040", " ").replace("\\011", "\t").replace("\\012", "\n").replace("\\134", "\\")
-            if len(point) >= len(best) and (path == point or path.startswith(point.rstrip("/") + "/")):
-                best, kind = point, fields[fields.index("-") + 1]
+    """Say whether a file lies on a network or user-space file system."""
+    from guard.kernel.mounts import file_system  # brings ctypes, which the filter does without
+
+    kind = file_system(path)
     return kind in _NETWORK or kind == "fuse" or kind.startswith("fuse.")
 
 
@@ -330,7 +326,6 @@ def _overwrite_once(
     whole_lines: bool,
 ) -> tuple[int, bool]:
     handle = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
-    remote = network(path)
     try:
         before = os.fstat(handle)
         sightings: list[Sighting] = []
@@ -348,6 +343,7 @@ def _overwrite_once(
                 )
         if not whole_lines or content.endswith(b"\n"):
             redactor.finish()
+        remote = bool(sightings) and network(path)
         count = 0
         for sighting in sightings:
             if observe is not None:

@@ -73,12 +73,12 @@ def follow(
         raise GuardError(
             f"{folder} is another user's", "run it as the owner; root scrubs nobody's transcripts for them"
         )
-    if network(os.path.realpath(folder)) and not once:
+    remote = network(folder)
+    if remote and not once:
         sys.stderr.write(
             f"guard redact: {folder} is on a network file system; only files at rest for 5 s are scrubbed\n"
         )
     seen: dict[tuple[int, int], _Seen] = {}
-    remote = network(os.path.realpath(folder))
     while True:
         for path, entry in _files(folder):
             if remote and not once and time.time() - entry.st_mtime < 5:
