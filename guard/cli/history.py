@@ -15,6 +15,7 @@ from guard.errors import EXIT_CANNOT, GuardError, UsageError
 from guard.history import install as places
 from guard.history import scrub as scrubbing
 from guard.history.render import SHELLS, Exceptions
+from guard.redact.scan import Scanner
 
 app = typer.Typer(no_args_is_help=True, help="Keep secrets out of shell histories.")
 
@@ -124,11 +125,12 @@ def scrub(ctx: typer.Context, shell: _Shell = "", system: _System = False) -> No
     folder = places.node(ctx.obj.config).folder if system else places.user(home(), os.environ).folder
     homes = sorted({e.pw_dir for e in pwd.getpwall() if os.path.isdir(e.pw_dir)}) if system else [home()]
     scrubbing.ask(folder)
+    scanner = Scanner()
     failed = False
     for one in homes:
         for file in scrubbing.files(one, shell):
             try:
-                count = scrubbing.scrub(file)
+                count = scrubbing.scrub(file, scanner)
             except (GuardError, OSError) as error:
                 sys.stderr.write(f"guard: {file}: {error}\n")
                 failed = True

@@ -1,9 +1,8 @@
 """Files: opened for reading, written out, replaced whole, and overwritten in place without moving a byte.
 
 A closed file is replaced atomically (temporary file, fsync, rename). A live one, which shells append to, is
-overwritten
-byte for byte at the same length: over three runs of 2,400 appended lines a rename lost 38 to 219 of them,
-this none.
+overwritten byte for byte at the same length: over three runs of 2,400 appended lines a rename lost 38 to 219
+of them, this none.
 """
 
 from __future__ import annotations
@@ -123,9 +122,7 @@ class Output:
         os.rename(self._temporary, self._path)
 
 
-def in_place(
-    path: str, scanner: Scanner, marks: Marks, carrier: str, report: Report | None, session_end: bool = False
-) -> int:
+def in_place(path: str, scanner: Scanner, marks: Marks, carrier: str, report: Report | None) -> int:
     """Redact a file where it lies and return how many spans were overwritten.
 
     Root does it in a child that has become the file's owner.
@@ -136,13 +133,10 @@ def in_place(
         marks: makes the markers.
         carrier: how the text is read.
         report: told of every sighting.
-        session_end: whether the session that appends to the file is at its end; on a network file system a
-        live file
-            is touched only then.
 
     Raises:
         GuardError: not a regular file, on a network file system and live, or changed again and again under
-        the scrub.
+            the scrub.
     """
     real = os.path.realpath(path)
     info = os.stat(real)
@@ -155,14 +149,14 @@ def in_place(
         return as_owner(
             info.st_uid,
             info.st_gid,
-            lambda inner: in_place(path, scanner, marks, carrier, inner, session_end),
+            lambda inner: in_place(path, scanner, marks, carrier, inner),
             report,
         )
     live = carrier == "history" or os.path.basename(real) in HISTORIES or info.st_nlink > 1 or _open_elsewhere(real)
     observe = report.observer(path) if report is not None else None
     if not live:
         return _replace(real, scanner, marks, carrier, observe)
-    if not session_end and network(real):
+    if network(real):
         raise GuardError(
             f"{path} is a live file on a network file system",
             "it is scrubbed by its own session when that ends, as its owner (guard history install)",

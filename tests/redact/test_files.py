@@ -147,7 +147,7 @@ def test_a_live_file_on_a_network_file_system_is_left_to_its_session(tmp_path, s
     with pytest.raises(GuardError, match="network file system"):
         files.in_place(str(path), scanner, marks, "auto", None)
     assert path.read_text() == f"{key}\n"
-    files.in_place(str(path), scanner, marks, "auto", None, session_end=True)
+    files.overwrite(str(path), scanner, marks, "auto", None)
     assert key not in path.read_text()
 
 

@@ -81,7 +81,7 @@ def test_a_rewrite_at_the_other_client_loses_no_byte(clients, scanner, monkeypat
         return real(handle, path, before, offset, expected)
 
     monkeypatch.setattr(files, "_same", late)
-    files.in_place(str(one / name), scanner, Marks(service=False), "auto", None, session_end=True)
+    files.overwrite(str(one / name), scanner, Marks(service=False), "auto", None)
     assert done, "nothing was ever compared"
     assert (backing / name).read_text().splitlines() == other, "bytes of the other client's were overwritten"
 
@@ -90,7 +90,7 @@ def test_the_sessions_own_key_is_still_overwritten_there(clients, scanner, key):
     backing, one, two = clients
     name = ".bash_history"
     write_anew(one / name, ["ls", f"export A_TOKEN={key}", "make"])
-    files.in_place(str(one / name), scanner, Marks(service=False), "auto", None, session_end=True)
+    files.overwrite(str(one / name), scanner, Marks(service=False), "auto", None)
     lines = (backing / name).read_text().splitlines()
     assert (lines[0], lines[2], len(lines)) == ("ls", "make", 3)
     assert key not in lines[1]
