@@ -14,7 +14,7 @@ from guard.redact.exposed import Surroundings
 from guard.redact.files import Output
 from guard.redact.fingerprint import own_folder, state_dir
 from guard.redact.marking import Marks
-from guard.redact.opinion import in_baseline, read_baseline
+from guard.redact.opinion import in_baseline, read_baseline, second_opinion
 from guard.redact.rules.advice import advice_for
 from guard.redact.scan import Scanner
 from guard.redact.stream import Observer, Sighting
@@ -31,7 +31,6 @@ class Report:
         record: whether the exposures are filed in the state directory too.
         baseline: whether they are marked as known from before.
         marks: gives the fingerprints.
-        opinion: whether detect-secrets is asked where it is installed.
         known: a detect-secrets baseline; what it lists is no finding.
         scanner: of the run; with it what is filed tells who could read the place, and since when.
     """
@@ -42,7 +41,6 @@ class Report:
         record: bool,
         baseline: bool,
         marks: Marks,
-        opinion: bool = True,
         scanner: Scanner | None = None,
         known: str = "",
     ) -> None:
@@ -50,10 +48,8 @@ class Report:
         self._known = _baseline(known)
         self.collected: list[dict[str, object]] = []
         self._marks = marks
-        self._record = record
         self._baseline = baseline
-        self._opinion = opinion and bool(path)
-        self._opinions = 0
+        self._opinions = _OPINIONS if path else 0
         self._lists = lists.load()
         self._more = Surroundings(scanner) if record and scanner is not None else None
         self._collect = not path and not record
@@ -110,11 +106,9 @@ class Report:
             row["known"] = True
         if self._baseline:
             row["baseline"] = True
-        if self._opinion and self._opinions < _OPINIONS:
-            from guard.redact import opinion
-
-            self._opinions += 1
-            seen = opinion.second_opinion(sighting.text)
+        if self._opinions:
+            self._opinions -= 1
+            seen = second_opinion(sighting.text)
             if seen is not None:
                 row["second_opinion"] = seen
         return row
@@ -123,9 +117,8 @@ class Report:
         self.count += not (row.get("allowed") or row.get("known"))
         if self._collect or self._sarif:
             self.collected.append(row)
-        line = (json.dumps(row, ensure_ascii=True) + "\n").encode()
         if self._output is not None and not self._sarif:
-            self._output.write(line)
+            self._output.write((json.dumps(row) + "\n").encode())
         if self._file >= 0:
             os.write(self._file, _filed(row))
 
