@@ -60,6 +60,7 @@ class Report:
     def collector(self) -> Report:
         """Return a report that only collects, for a child with fewer rights."""
         inner = Report("", False, self._baseline, self._marks)
+        inner._lists = self._lists  # root's files: the child could not read them
         inner._more = self._more
         inner._known = self._known
         return inner

@@ -56,6 +56,17 @@ def test_an_allowed_key_is_redacted_and_no_incident_until_its_day(scanner, site,
     assert rows(scanner, f"{key}\n")[1][0]["incident"]
 
 
+def test_a_child_that_became_the_owner_knows_the_lists_too(scanner, site, word):
+    """It cannot read root's files any more; here they are gone."""
+    listed = write("honeytokens", site.of(word.encode()))
+    report = Report("", record=False, baseline=False, marks=Marks(service=False))
+    listed.unlink()
+    inner = report.collector()
+    Redactor(scanner, observe=inner.observer("-")).feed(f"password: {word}\n".encode())
+    report.take(inner.collected)
+    assert report.collected[0]["honeytoken"]
+
+
 def test_a_honeytoken_cannot_be_allowed(scanner, site, key):
     name = site.of(key.encode())
     write("honeytokens", name)
