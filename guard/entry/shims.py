@@ -50,28 +50,26 @@ def install(hooks: str, start: Sequence[tuple[str, str, bool]], guard: str, name
     place = folder(hooks)
     wanted = names or shim.names(shipped())
     os.makedirs(place, exist_ok=True)
-    for old in os.listdir(place):
-        if old not in wanted and shim.is_shim(os.path.join(place, old)):
+    for old in _there(place):
+        if old not in wanted:
             os.unlink(os.path.join(place, old))
     for name in wanted:
-        path, made = os.path.join(place, name), shim.script(name, guard).encode()
-        if blocks.read(path) != made:
-            blocks.write(path, made, 0o755)
+        blocks.renew(os.path.join(place, name), shim.script(name, guard).encode(), 0o755)
     changed = []
     aliases = "\n".join(f"alias {name} {place}/{name}" for name in wanted)
     for shell, file, own in start:
         hook = os.path.join(hooks, f"shims.{shell}")
         text = template(f"shims.{shell}", {"@FOLDER@": place, "@ALIASES@": aliases})
-        if blocks.read(hook) != text.encode():
-            blocks.write(hook, text.encode())
-        body = _source(shell, hook)
-        if own:
-            if blocks.read(file) != body.encode():
-                blocks.write(file, body.encode())
-                changed.append(file)
-        elif blocks.put(file, "shim", body):
+        blocks.renew(hook, text.encode())
+        if blocks.put(file, "shim", _source(shell, hook), own):
             changed.append(file)
     return changed
+
+
+def _there(place: str) -> list[str]:
+    """Return the names that have a shim in a folder."""
+    names = sorted(os.listdir(place)) if os.path.isdir(place) else ()
+    return [name for name in names if shim.is_shim(os.path.join(place, name))]
 
 
 def _source(shell: str, path: str) -> str:
@@ -84,19 +82,12 @@ def uninstall(hooks: str, start: Sequence[tuple[str, str, bool]]) -> list[str]:
     """Take shims and lines away again and return the start-up files that changed."""
     changed = []
     for shell, file, own in start:
-        if own:
-            if os.path.lexists(file):
-                os.unlink(file)
-                changed.append(file)
-        elif blocks.take(file, "shim"):
+        if blocks.take(file, "shim", own):
             changed.append(file)
-        hook = os.path.join(hooks, f"shims.{shell}")
-        if os.path.lexists(hook):
-            os.unlink(hook)
+        blocks.remove(os.path.join(hooks, f"shims.{shell}"))
     place = folder(hooks)
-    for name in os.listdir(place) if os.path.isdir(place) else ():
-        if shim.is_shim(os.path.join(place, name)):
-            os.unlink(os.path.join(place, name))
+    for name in _there(place):
+        os.unlink(os.path.join(place, name))
     for empty in (place, hooks, os.path.dirname(hooks)):
         try:
             os.rmdir(empty)
@@ -108,9 +99,7 @@ def uninstall(hooks: str, start: Sequence[tuple[str, str, bool]]) -> list[str]:
 def rows(place: str, path: str) -> list[Row]:
     """Return every name that has a shim, and where it leads on this PATH."""
     out = []
-    for name in sorted(os.listdir(place)) if os.path.isdir(place) else ():
-        if not shim.is_shim(os.path.join(place, name)):
-            continue
+    for name in _there(place):
         first = shutil.which(name, path=path)
         out.append(Row(name, shim.find(name, path), first is not None and shim.is_shim(first)))
     return out

@@ -102,21 +102,15 @@ def install(target: Target, shells: Sequence[str], guard: str, exceptions: Excep
     for shell in shells:
         path = os.path.join(target.folder, f"history.{shell}")
         for suffix, text in hook(shell, guard, path, exceptions).items():
-            if blocks.read(path + suffix) != text.encode():
-                blocks.write(path + suffix, text.encode())
+            blocks.renew(path + suffix, text.encode())
         file, own = target.file(shell)
-        if own:
-            body = f"# made by `guard history install`\ntest -r {path}; and source {path}\n".encode()
-            if blocks.read(file) != body:
-                blocks.write(file, body)
-                changed.append(file)
-        elif blocks.put(file, "history", source(shell, path)):
+        if blocks.put(file, "history", source(shell, path), own):
             changed.append(file)
     return changed
 
 
 def source(shell: str, path: str) -> str:
-    """Return the line of a start-up file that reads a hook.
+    """Return the line of a start-up file that reads a hook; for fish, the whole file.
 
     Raises:
         GuardError: the path would have to be quoted, which each shell does otherwise.
@@ -125,6 +119,8 @@ def source(shell: str, path: str) -> str:
         raise GuardError(f"{path} cannot be named in a start-up file", "set XDG_DATA_HOME to a plain path")
     if shell == "tcsh":
         return f"if (-r {path}) source {path}"
+    if shell == "fish":
+        return f"# made by `guard history install`\ntest -r {path}; and source {path}\n"
     if shell == "bash":
         # A file that is read does not see the DEBUG trap of its reader: this line does.
         trap = '_guard_history_trap DEBUG _guard_history_debug "$(trap -p DEBUG)"'
@@ -141,16 +137,11 @@ def uninstall(target: Target, shells: Sequence[str]) -> list[str]:
     changed = []
     for shell in shells:
         file, own = target.file(shell)
-        if own:
-            if os.path.lexists(file):
-                os.unlink(file)
-                changed.append(file)
-        elif blocks.take(file, "history"):
+        if blocks.take(file, "history", own):
             changed.append(file)
         path = os.path.join(target.folder, f"history.{shell}")
         for suffix in ("", ".rx", ".file", ".look"):
-            if os.path.lexists(path + suffix):
-                os.unlink(path + suffix)
+            blocks.remove(path + suffix)
         _drop_empty(os.path.dirname(file) if own else "", target.home)
     _drop_empty(target.folder, target.home)
     return changed

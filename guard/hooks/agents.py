@@ -175,8 +175,7 @@ def uninstall(name: str, path: str, memory: str) -> bool:
         return True
     settings = _parse(now, path) if now.strip() else {}
     after = without(settings)
-    if os.path.lexists(kept):
-        os.unlink(kept)
+    blocks.remove(kept)
     if after == settings:
         return False
     blocks.write(path, _dump(after, now))

@@ -20,13 +20,14 @@ def _lines(name: str, note: str) -> tuple[bytes, bytes]:
     return begin.encode(), f"# <<< guard {name} <<<\n".encode()
 
 
-def put(path: str, name: str, body: str) -> bool:
+def put(path: str, name: str, body: str, own: bool = False) -> bool:
     """Put a block at the end of a file, in place of one that is there; the file is made where there is none.
 
     Args:
         path: a symbolic link stays one.
         name: the command that owns the block; one block of a name is in a file.
         body: its lines.
+        own: whether the file is ours alone, and holds the body and nothing else.
 
     Returns:
         Whether anything changed.
@@ -34,6 +35,8 @@ def put(path: str, name: str, body: str) -> bool:
     Raises:
         GuardError: the file is no regular file, or is too large to be a start-up file.
     """
+    if own:
+        return renew(path, body.encode())
     before = read(path)
     rest = without(before or b"", name, path)
     kept = rest if rest is not None else b""
@@ -46,8 +49,13 @@ def put(path: str, name: str, body: str) -> bool:
     return True
 
 
-def take(path: str, name: str) -> bool:
-    """Take a block out again; a file that was made for it and holds nothing else goes.
+def take(path: str, name: str, own: bool = False) -> bool:
+    """Take a block out again; a file that was made for it and holds nothing else goes, and so does one of our own.
+
+    Args:
+        path: as `put`.
+        name: as `put`.
+        own: as `put`.
 
     Returns:
         Whether there was one.
@@ -55,6 +63,8 @@ def take(path: str, name: str) -> bool:
     Raises:
         GuardError: as `put`, or the block was damaged.
     """
+    if own:
+        return remove(path)
     before = read(path)
     if before is None:
         return False
@@ -151,3 +161,19 @@ def write(path: str, data: bytes, mode: int = 0o644) -> None:
     except BaseException:
         os.unlink(temporary)
         raise
+
+
+def renew(path: str, data: bytes, mode: int = 0o644) -> bool:
+    """Let a file of ours hold these bytes, and say whether it did not before."""
+    if read(path) == data:
+        return False
+    write(path, data, mode)
+    return True
+
+
+def remove(path: str) -> bool:
+    """Take a file of ours away, and say whether there was one."""
+    if not os.path.lexists(path):
+        return False
+    os.unlink(path)
+    return True
