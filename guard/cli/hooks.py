@@ -12,6 +12,7 @@ import typer
 
 from guard.cli.history import home, program
 from guard.errors import UsageError
+from guard.history import install as places
 from guard.hooks import agents, git
 
 app = typer.Typer(no_args_is_help=True, help="Advice before an agent's command, a scrub after it; git's hooks.")
@@ -25,8 +26,7 @@ def top() -> None:
 
 
 def _memory() -> str:
-    data = os.environ.get("XDG_DATA_HOME") or f"{home()}/.local/share"
-    return os.path.join(data, "guard", "hooks", "agents")
+    return os.path.join(places.user(home(), os.environ).folder, "agents")
 
 
 def _path(name: str) -> str:

@@ -138,8 +138,9 @@ def _folder(project: str) -> str:
 def install(project: str, guard: str) -> list[str]:
     """Put our line into a repository's hooks, behind what is there, and return those that changed."""
     changed = []
+    folder = _folder(project)
     for name in NAMES:
-        path = os.path.join(_folder(project), name)
+        path = os.path.join(folder, name)
         there = blocks.read(path)
         if there is not None and not there.startswith(_SHELLS):
             raise GuardError(f"{path} is no shell script", f"call `{guard} hooks git {name} \"$@\"` from it")
@@ -169,8 +170,9 @@ def _lines(guard: str, name: str) -> bytes:
 def uninstall(project: str) -> list[str]:
     """Take our lines out again and return the hooks that changed."""
     changed = []
+    folder = _folder(project)
     for name in NAMES:
-        path = os.path.join(_folder(project), name)
+        path = os.path.join(folder, name)
         there = blocks.read(path)
         if there is None:
             continue
