@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from guard.cli import Places
 from guard.redact import command
 from guard.redact.carriers import NAMES
 
@@ -14,6 +15,7 @@ app = typer.Typer(add_completion=False, help="Replace every secret in a stream o
 
 @app.command()
 def redact(
+    context: typer.Context,
     files: Annotated[
         list[str] | None, typer.Argument(metavar="[FILE]...", help="Files; none or - is standard input.")
     ] = None,
@@ -44,6 +46,8 @@ def redact(
     config: Annotated[str, typer.Option("--config", help="Configuration directory.")] = "",
 ) -> None:
     """Replace every secret in a stream or file."""
+    if isinstance(context.obj, Places):  # both are taken out of the full command line, wherever they stand
+        state, config = context.obj.state, context.obj.config
     arguments = ["--format", format_name]
     for name, value in (
         ("-o", output),

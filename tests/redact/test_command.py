@@ -97,6 +97,13 @@ def test_recorded_exposures_lie_in_the_state_directory(tmp_path, key, monkeypatc
     assert (tmp_path / "s" / "exposures.jsonl").stat().st_mode & 0o777 == 0o600
 
 
+def test_directories_named_before_the_command_count(tmp_path, key):
+    state = tmp_path / "elsewhere"
+    command = [sys.executable, "-m", "guard", "--state", str(state), "redact", "--no-service", "--record"]
+    subprocess.run(command, input=f"{key}\n".encode(), capture_output=True, check=True)
+    assert (state / "exposures.jsonl").exists()
+
+
 def test_files_come_out_in_order(tmp_path, key):
     for name in "ab":
         (tmp_path / name).write_text(f"{name} {key}\n")
