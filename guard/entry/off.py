@@ -8,15 +8,13 @@ from __future__ import annotations
 
 import os
 import time
-from calendar import timegm
-from dataclasses import dataclass
+from typing import NamedTuple
 
 NAME = "off"
 LIMIT = 4096
 
 
-@dataclass(frozen=True)
-class Off:
+class Off(NamedTuple):
     """That guard is off on this node.
 
     Args:
@@ -69,6 +67,8 @@ def moment(text: str, now: float | None = None) -> float | None:
         text: `2026-11-30`, `2026-11-30T18:00` (UTC), or a span from now: `30m`, `8h`, `2d`.
         now: seconds since 1970.
     """
+    from calendar import timegm  # dear, and most logins meet no switch
+
     spans = {"m": 60, "h": 3600, "d": 86400}
     if text[-1:] in spans and text[:-1].isdigit():
         return (time.time() if now is None else now) + int(text[:-1]) * spans[text[-1]]
