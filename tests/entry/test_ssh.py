@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import os
-import pty
-import select
 import shutil
 import signal
 import subprocess
+import termios
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -17,6 +16,7 @@ import pytest
 
 from tests.conftest import LONG, ROOT_HERE
 from tests.entry.conftest import Way
+from tests.system.terminal import Terminal
 
 
 def test_the_shell_is_confined_and_nothing_of_guard_stands_between(way: Way) -> None:
@@ -165,41 +165,17 @@ def test_ports_are_forwarded_as_sshd_allows(way: Way) -> None:
             client.wait()
 
 
-class Remote:
+class Remote(Terminal):
     """An interactive session: ssh -tt on a terminal of ours."""
 
     def __init__(self, way: Way) -> None:
         if not ROOT_HERE:
             pytest.skip("needs root: an ordinary user's sshd gives no terminal")
-        self.output = b""
-        self.master, slave = pty.openpty()
-        self.process = subprocess.Popen(
-            ["ssh", "-F", str(way.server.config), "-tt", "here"], stdin=slave, stdout=slave, stderr=slave, start_new_session=True,
-            env=way.account.environment({"TERM": "dumb"}), cwd=way.account.home, **way.account.identity(),  # type: ignore[call-overload]
-        )  # fmt: skip
-        os.close(slave)
-
-    def type(self, text: str) -> None:
-        os.write(self.master, text.encode())
+        argv = ["ssh", "-F", str(way.server.config), "-tt", "here"]
+        super().__init__(way.account, argv, way.account.home, {"TERM": "dumb"})
 
     def expect(self, text: str, seconds: float = 30) -> str:
-        end = time.monotonic() + seconds
-        while text.encode() not in self.output:
-            left = end - time.monotonic()
-            assert left > 0, (text, self.output)
-            if not select.select([self.master], [], [], left)[0]:
-                continue
-            try:
-                self.output += os.read(self.master, 65536)
-            except OSError:
-                raise AssertionError(f"no {text!r} in {self.output!r}") from None
-        before, _, self.output = self.output.partition(text.encode())
-        return before.decode(errors="replace")
-
-    def close(self) -> None:
-        self.process.kill()
-        self.process.wait()
-        os.close(self.master)
+        return super().expect(text, seconds)
 
 
 def test_an_interactive_session(way: Way) -> None:
@@ -227,12 +203,7 @@ def test_an_interactive_session(way: Way) -> None:
         remote.type("fg; echo back=$?\r")
         remote.expect("back=0")
         remote.expect("@@> ")
-        import fcntl
-        import struct
-        import termios
-
-        fcntl.ioctl(remote.master, termios.TIOCSWINSZ, struct.pack("HHHH", 33, 111, 0, 0))
-        remote.process.send_signal(signal.SIGWINCH)
+        termios.tcsetwinsize(remote.master, (33, 111))  # the kernel tells ssh
         end = time.monotonic() + 20
         while True:
             remote.type("stty size\r")
@@ -241,7 +212,7 @@ def test_an_interactive_session(way: Way) -> None:
             assert time.monotonic() < end
         remote.type("exit 42\r")
         remote.expect("logout")
-        assert remote.process.wait(20) == 42
+        assert remote.wait(20) == 42
     finally:
         remote.close()
         (way.account.home / ".bash_profile").unlink()
@@ -267,7 +238,7 @@ def test_the_history_is_the_persons_and_the_hooks_are_in_force(way: Way) -> None
         remote.type(f"echo {key}\r")
         remote.expect("@@> ")
         remote.type("exit\r")
-        remote.process.wait(20)
+        remote.wait(20)
     finally:
         remote.close()
     text = (home / ".bash_history").read_text()

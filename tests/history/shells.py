@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
-import pty
-import select
 import signal
-import struct
-import termios
-import time
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from guard.history.install import source
 from guard.history.render import hook
-from tests.conftest import GUARD, ROOT_HERE, Account
+from tests.conftest import GUARD, Account
+from tests.system.terminal import Terminal
 
 PROMPT = "@@>"
 
@@ -68,8 +62,8 @@ def prepare(account: Account, kind: Kind, before: str = "", after: str = "", hoo
     return home
 
 
-class Shell:
-    """An interactive shell on a terminal.
+class Shell(Terminal):
+    """An interactive shell on a terminal, wide enough that no line wraps.
 
     Args:
         account: who runs it.
@@ -80,62 +74,16 @@ class Shell:
 
     def __init__(self, account: Account, kind: Kind, home: Path, env: Mapping[str, str] | None = None) -> None:
         self.kind = kind
-        self.output = b""
-        self.master, slave = pty.openpty()
-        fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 50, 4000, 0, 0))
-        if ROOT_HERE:
-            os.chown(os.ttyname(slave), account.uid, -1)
-        environment = account.environment({
-            "HOME": str(home), "TERM": "dumb", "PATH": f"{home}/bin:/usr/local/bin:/usr/bin:/bin", **(env or {}),
-        })  # fmt: skip
-        self.pid = os.fork()
-        if self.pid == 0:
-            try:
-                os.login_tty(slave)
-                os.closerange(3, 256)
-                if ROOT_HERE:
-                    os.setgroups([])
-                    os.setgid(account.gid)
-                    os.setuid(account.uid)
-                os.chdir(home)
-                for number in set(signal.Signals) - {signal.SIGKILL, signal.SIGSTOP}:
-                    signal.signal(number, signal.SIG_DFL)
-                os.execvpe(kind.argv[0], list(kind.argv), environment)
-            finally:
-                os._exit(255)
-        os.close(slave)
         self._prompts = 0
+        path = f"{home}/bin:/usr/local/bin:/usr/bin:/bin"
+        variables = {"HOME": str(home), "TERM": "dumb", "PATH": path, **(env or {})}
+        super().__init__(account, kind.argv, home, variables, (50, 4000))
         self.prompt()
 
     def prompt(self) -> str:
         """Wait for the next prompt; what was printed before it. fish draws one again and again, so its are numbered."""
         self._prompts += 1
-        return self.expect(f"@@{self._prompts}>" if self.kind.name == "fish" else PROMPT)
-
-    def expect(self, text: str, seconds: float = 30) -> str:
-        """What was printed up to and with `text`."""
-        end = time.monotonic() + seconds
-        while text.encode() not in self.output:
-            left = end - time.monotonic()
-            if left <= 0 or not self.read(left):
-                raise AssertionError(f"no {text!r} in {self.output[-2000:]!r}")
-        before, _, self.output = self.output.partition(text.encode())
-        return before.decode(errors="replace")
-
-    def read(self, seconds: float) -> bool:
-        if not select.select([self.master], [], [], seconds)[0]:
-            return False
-        try:
-            data = os.read(self.master, 65536)
-        except OSError:
-            return False
-        self.output += data
-        return bool(data)
-
-    def type(self, text: str) -> None:
-        data = text.encode()
-        while data:
-            data = data[os.write(self.master, data[:1024]) :]
+        return self.expect(f"@@{self._prompts}>" if self.kind.name == "fish" else PROMPT, 30)
 
     def run(self, line: str) -> str:
         """Type a line and wait for the next prompt; what it printed."""
@@ -148,31 +96,13 @@ class Shell:
         if how == "exit":
             self.type("exit\r")
         elif how == "HUP":
-            os.close(self.master)  # the kernel hangs up, as when a connection is cut
-            self.master = -1
+            self.hang_up()
         else:
             os.kill(self.pid, signal.SIGKILL)
-        end = time.monotonic() + 20
-        while time.monotonic() < end:
-            if self.master < 0:
-                time.sleep(0.02)
-            else:
-                self.read(0.02)
-            if os.waitpid(self.pid, os.WNOHANG)[0]:
-                self.pid = 0
-                return
-        raise AssertionError(f"{self.kind.name} does not end after {how}")
+        self.wait()
 
     def __enter__(self) -> Shell:
         return self
-
-    def __exit__(self, *exception: object) -> None:
-        if self.pid:
-            with suppress(ProcessLookupError):
-                os.kill(self.pid, signal.SIGKILL)
-            os.waitpid(self.pid, 0)
-        if self.master >= 0:
-            os.close(self.master)
 
 
 def ran(home: Path) -> list[list[str]]:

@@ -6,8 +6,9 @@ import os
 import pty
 import select
 import signal
+import termios
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -21,10 +22,17 @@ class Terminal:
         account: who runs it.
         argv: the command.
         cwd: where.
+        env: variables besides a login's.
+        size: of the terminal, lines and columns.
     """
 
-    def __init__(self, account: Account, argv: Sequence[str], cwd: Path) -> None:
+    def __init__(
+        self, account: Account, argv: Sequence[str], cwd: Path, env: Mapping[str, str] | None = None,
+        size: tuple[int, int] | None = None,
+    ) -> None:  # fmt: skip
         self.master, slave = pty.openpty()
+        if size:
+            termios.tcsetwinsize(slave, size)
         self.name = os.ttyname(slave)
         if ROOT_HERE:
             os.chown(self.name, account.uid, -1)
@@ -32,12 +40,12 @@ class Terminal:
         self.pid = os.fork()
         if self.pid == 0:
             try:
-                self._become(account, argv, cwd, slave)
+                self._become(account, argv, cwd, env or {"TERM": "dumb", "PS1": "$ "}, slave)
             finally:
                 os._exit(255)
         os.close(slave)
 
-    def _become(self, account: Account, argv: Sequence[str], cwd: Path, slave: int) -> None:
+    def _become(self, account: Account, argv: Sequence[str], cwd: Path, env: Mapping[str, str], slave: int) -> None:
         os.login_tty(slave)
         os.closerange(3, 256)
         if "user" in account.identity():
@@ -49,14 +57,16 @@ class Terminal:
         for number in set(signal.Signals) - {signal.SIGKILL, signal.SIGSTOP}:
             signal.signal(number, signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_SETMASK, ())
-        os.execvpe(argv[0], list(argv), account.environment({"TERM": "dumb", "PS1": "$ "}))
+        os.execvpe(argv[0], list(argv), account.environment(env))
 
     def __enter__(self) -> Terminal:
         return self
 
     def type(self, text: str) -> None:
         """Type, as a person would."""
-        os.write(self.master, text.encode())
+        data = text.encode()
+        while data:
+            data = data[os.write(self.master, data[:1024]) :]
 
     def expect(self, text: str, seconds: float = 20) -> str:
         """Read until this was printed; what came before it."""
@@ -68,7 +78,15 @@ class Terminal:
         before, _, self.output = self.output.partition(text.encode())
         return before.decode(errors="replace")
 
+    def hang_up(self) -> None:
+        """Close our end: the kernel hangs up, as when a connection is cut."""
+        os.close(self.master)
+        self.master = -1
+
     def _read(self, seconds: float) -> bool:
+        if self.master < 0:
+            time.sleep(seconds)
+            return False
         if not select.select([self.master], [], [], seconds)[0]:
             return False
         try:
@@ -90,8 +108,13 @@ class Terminal:
         raise AssertionError(f"still running; said {self.output!r}")
 
     def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End it, whatever it does."""
         if self.pid:
             with suppress(ProcessLookupError):
                 os.kill(self.pid, signal.SIGKILL)
             os.waitpid(self.pid, 0)
-        os.close(self.master)
+        if self.master >= 0:
+            os.close(self.master)
