@@ -469,13 +469,3 @@ def _sessions(kept: Mapping[str, bytes]) -> OrderedDict[str, tuple[int, str, int
         uid, harness, root = orjson.loads(value)
         found[name] = (int(uid), str(harness), int(root))
     return found
-
-
-def notify(state: bytes) -> None:
-    """Tell systemd (sd_notify(3))."""
-    address = os.environ.get("NOTIFY_SOCKET")
-    if not address:
-        return
-    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as notifier, suppress(OSError):
-        # Never waiting: a manager that does not read must not stop the service.
-        notifier.sendto(state, socket.MSG_DONTWAIT, "\0" + address[1:] if address.startswith("@") else address)

@@ -18,8 +18,9 @@ from guard.events import answers, settings
 from guard.events.heartbeat import Beat, heartbeat
 from guard.events.model import Event
 from guard.events.producer import Producer
-from guard.events.service import Service, notify
+from guard.events.service import Service
 from guard.events.sink import SOCKET
+from guard.redact.server import notify
 
 ROOT_SOCKET: Final = f"/run/guard/{SOCKET}"
 _RESTART: Final = 1.0

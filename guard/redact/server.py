@@ -302,9 +302,10 @@ def _converse(connection: socket.socket, service: Service, slots: threading.Boun
 
 
 def notify(state: bytes) -> None:
-    """Tell systemd (sdnotify(3))."""
+    """Tell systemd (sd_notify(3))."""
     address = os.environ.get("NOTIFY_SOCKET")
     if not address:
         return
-    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as notifier:
-        notifier.sendto(state, "\0" + address[1:] if address.startswith("@") else address)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as notifier, suppress(OSError):
+        # Never waiting: a manager that does not read must not stop the service.
+        notifier.sendto(state, socket.MSG_DONTWAIT, "\0" + address[1:] if address.startswith("@") else address)
