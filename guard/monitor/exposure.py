@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from guard.redact import Redacted, bless
+from guard.redact.carriers.argv import QUOTED
 from guard.redact.marking import Identity, Marks
 from guard.redact.rules.advice import advice_for
 from guard.redact.scan import Scanner
@@ -21,7 +22,6 @@ from guard.redact.stream import Sighting, redact_bytes
 
 _CLEAN_MOST: Final = 4096
 """Argument lists that are remembered to hold nothing, by a hash that says nothing of them."""
-_QUOTED: Final = str.maketrans({"\\": "\\\\", '"': '\\"', "\n": "\\n", "\r": "\\r", "\t": "\\t"})
 _PIECE: Final = 4
 """Bytes of a key that either argument holds, at least: less is no key's half but a word beside one."""
 _JOINABLE: Final = frozenset(b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-+/=.")
@@ -129,7 +129,7 @@ class Arguments:
         self, argv: tuple[str, ...], raw: list[bytes], alone: list[bytes], exposures: dict[tuple[int, int], Exposure]
     ) -> list[bytes]:
         """Read the list as a list, for a value whose name is the argument before it: `--token`, `X`."""
-        quoted = [word.decode("utf-8", "surrogateescape").translate(_QUOTED).encode("utf-8", "surrogateescape")
+        quoted = [word.decode("utf-8", "surrogateescape").translate(QUOTED).encode("utf-8", "surrogateescape")
                   for word in alone]  # fmt: skip
         starts, at = [], 2
         for word in quoted:
@@ -190,11 +190,10 @@ class Arguments:
         return out
 
     def _exposure(self, span: Span, number: int, offset: int, length: int, *, split: bool = False) -> Exposure:
-        confidence = "high" if span.incident else "medium" if span.named and not span.partial else "low"
         return Exposure(
             span.kind,
             span.incident,
-            confidence,
+            span.confidence,
             self._marks.identity(span),
             number,
             offset,

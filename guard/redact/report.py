@@ -87,7 +87,7 @@ class Report:
             "key_id": identity.key_id if identity else None,
             "kind": span.kind,
             "incident": span.incident,
-            "confidence": "high" if span.incident else "medium" if span.named and not span.partial else "low",
+            "confidence": span.confidence,
             "partial": span.partial,
             "file": name,
             "source": name,

@@ -25,6 +25,11 @@ class Span(NamedTuple):
     named: bool
     value: bytes
 
+    @property
+    def confidence(self) -> str:
+        """How sure the rules are: high, medium or low."""
+        return "high" if self.incident else "medium" if self.named and not self.partial else "low"
+
 
 def merge(spans: list[Span]) -> list[Span]:
     """Join overlapping spans into the fewest that cover them, in order.

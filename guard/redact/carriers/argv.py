@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from guard.redact import Redacted, bless, redact_text
 
-_QUOTED = str.maketrans({"\\": "\\\\", '"': '\\"', "\n": "\\n", "\r": "\\r", "\t": "\\t"})
+QUOTED: Final = str.maketrans({"\\": "\\\\", '"': '\\"', "\n": "\\n", "\r": "\\r", "\t": "\\t"})
+"""How an argument is written when a list is read as a list."""
 
 
 def redact_arguments(argv: tuple[str, ...]) -> tuple[Redacted, ...]:
@@ -18,7 +21,7 @@ def redact_arguments(argv: tuple[str, ...]) -> tuple[Redacted, ...]:
         argv: the arguments.
     """
     alone = [redact_text(word) for word in argv]
-    listed = "[" + ", ".join('"' + word.translate(_QUOTED) + '"' for word in alone) + "]"
+    listed = "[" + ", ".join('"' + word.translate(QUOTED) + '"' for word in alone) + "]"
     together = redact_text(listed, "text")
     if together == listed:
         return tuple(alone)
@@ -27,7 +30,7 @@ def redact_arguments(argv: tuple[str, ...]) -> tuple[Redacted, ...]:
         # The marker swallowed an element's border: keep no element that the list reading changed.
         return tuple(bless("[REDACTED:argument]") for _ in alone)
     return tuple(
-        word if part == word.translate(_QUOTED) else bless(part) for word, part in zip(alone, parts, strict=True)
+        word if part == word.translate(QUOTED) else bless(part) for word, part in zip(alone, parts, strict=True)
     )
 
 
