@@ -50,7 +50,6 @@ class Scanner:
         self._events = len(patterns) - len(tails.EVENTS)
         self._wraps = self._events - len(tails.TERMINAL)
         self._tails = self._wraps - len(tails.STRACE)
-        self._given = engine
         self._fast: Engine | None = engine
         self._plain = PlainEngine(self.patterns)
         self._deadline = 0.0

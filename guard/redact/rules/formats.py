@@ -42,15 +42,15 @@ class Format(NamedTuple):
     strict: bytes
     samples: tuple[str, ...]
     advice: str
-    leaves: tuple[str, ...] = ()
-    cls: bytes = U64
-    need: int = 8
-    least: int = 16
-    grow: tuple[bytes, int] | None = None
-    check: Callable[[bytes], bool] | None = None
-    gate: str = "example"
-    before: bytes = b""
-    web: bool = False
+    leaves: tuple[str, ...]
+    cls: bytes
+    need: int
+    least: int
+    grow: tuple[bytes, int] | None
+    check: Callable[[bytes], bool] | None
+    gate: str
+    before: bytes
+    web: bool
 
 
 def crc62(token: bytes) -> bool:
