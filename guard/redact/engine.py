@@ -178,9 +178,13 @@ def _store(path: str, database: bytes) -> None:
         if stat.st_uid != os.geteuid() or stat.st_mode & 0o022:
             return
         handle, temporary = tempfile.mkstemp(dir=folder)
-        with os.fdopen(handle, "wb") as file:
-            file.write(database)
-        os.replace(temporary, path)
+        try:
+            with os.fdopen(handle, "wb") as file:
+                file.write(database)
+            os.replace(temporary, path)
+        except OSError:
+            os.unlink(temporary)  # a full home would get another one at each start
+            raise
         # Each version of the rules leaves a megabyte behind; a shared home needs the last few.
         old = sorted((p for p in os.scandir(folder) if p.name.endswith(".hsdb")), key=lambda p: p.stat().st_mtime)
         for entry in old[:-4]:

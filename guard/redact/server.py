@@ -64,8 +64,7 @@ class Service:
     """Answers requests; the sockets are `serve`'s.
 
     Args:
-        keys: the fingerprint keys, the current one first; None where no site key is installed: then no
-        fingerprint
+        keys: the fingerprint keys, the current one first; None where no site key is installed: then no fingerprint
             is made up.
         owner: the uid the service runs as; a user's own service answers that user and root only.
     """
