@@ -16,12 +16,11 @@ both = tests/system/test_events.py tests/system/test_ipc.py tests/system/test_pr
 	tests/system/test_supervised_life.py tests/system/test_private_tmp.py
 
 # Files side by side: most tests wait for processes and not for the processor. The monitor sees the whole node: alone.
-# What failed beside others is tried once more by itself.
 side = -n 3 --dist loadgroup
 
 test: setup lint
-	@.venv/bin/python -m pytest -q tests/monitor || .venv/bin/python -m pytest -q --lf tests/monitor
-	@.venv/bin/python -m pytest -q $(side) --ignore tests/monitor || .venv/bin/python -m pytest -q --lf --ignore tests/monitor
+	@.venv/bin/python -m pytest -q tests/monitor
+	@.venv/bin/python -m pytest -q $(side) --ignore tests/monitor
 	@GUARD_TEST_LAUNCHER=exec .venv/bin/python -m pytest -q $(side) $(both)
 
 test-long: setup lint
