@@ -8,6 +8,7 @@ import os
 
 import pytest
 
+from guard.redact import scan
 from guard.redact.stream import redact_bytes
 
 PIECES = [
@@ -22,7 +23,8 @@ SIZE = (2 << 20) if os.environ.get("GUARD_TEST_LONG") else 128 << 10
 
 
 @pytest.mark.parametrize("piece", PIECES, ids=[repr(p[:12]) for p in PIECES])
-def test_a_hostile_text_keeps_its_lines_and_a_second_pass_changes_nothing(piece, scanner):
+def test_a_hostile_text_keeps_its_lines_and_a_second_pass_changes_nothing(piece, scanner, monkeypatch):
+    monkeypatch.setattr(scan, "BUDGET", 60.0)  # else the machine decides what of it goes unscanned
     text = (piece * (SIZE // len(piece) + 1))[:SIZE]
     out = redact_bytes(text, scanner)
     assert out.count(b"\n") == text.count(b"\n")
@@ -30,8 +32,6 @@ def test_a_hostile_text_keeps_its_lines_and_a_second_pass_changes_nothing(piece,
 
 
 def test_lines_that_time_does_not_suffice_for_go_whole(monkeypatch, key):
-    from guard.redact import scan
-
     monkeypatch.setattr(scan, "BUDGET", -1.0)
     out = redact_bytes(b"".join(b"line %d %s\n" % (n, key.encode()) for n in range(40)), scan.Scanner())
     assert key.encode() not in out

@@ -270,6 +270,7 @@ def ground(account: Account) -> Iterator[Ground]:
         shared.unlink()
     (account.home / "keys").unlink()
     shutil.rmtree(account.home / ".ssh")
+    shutil.rmtree(account.home / "guard-work")
     stage.remove()
 
 

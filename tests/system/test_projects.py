@@ -148,7 +148,7 @@ def test_a_project_that_is_missing_or_a_file_is_refused(account, project):
 
 def test_started_in_the_home_only_guard_work_is_writable(account):
     work = account.home / "guard-work"
-    work.mkdir()
+    work.mkdir(exist_ok=True)
     shutil.chown(work, account.uid, account.gid)
     try:
         assert writes(account, work, cwd=account.home)
@@ -156,7 +156,7 @@ def test_started_in_the_home_only_guard_work_is_writable(account):
         account.write(account.home / "notes", "read me")
         assert account.guard(["cat", "notes"], cwd=account.home).stdout == "read me"
     finally:
-        work.rmdir()
+        shutil.rmtree(work)
 
 
 def test_started_in_the_root_directory_nothing_is_writable_but_the_session_directory(account, project):
