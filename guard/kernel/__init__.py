@@ -195,7 +195,6 @@ def filter_program(program: bytes) -> "tuple[bytes, object]":
 
 
 def load_filter(program: bytes, flags: int) -> int:
-
     """Put a classic BPF program in front of every system call of this thread (seccomp(2)).
 
     Args:

@@ -44,7 +44,8 @@ class Own:
     def _kept(self, event: Event) -> Entry | None:
         """Leave out of an event what the site does not keep of a person; None where that is all of it."""
         uid = event.tree.uid
-        exempt = uid >= 0 and self._privacy.exempts(uid, self._groups(uid) if self._privacy.exempt_groups else frozenset())
+        groups = self._groups(uid) if self._privacy.exempt_groups and uid >= 0 else frozenset()
+        exempt = uid >= 0 and self._privacy.exempts(uid, groups)
         if exempt and event.severity < Severity.MEDIUM and event.control != "telemetry":
             return None
         whole = event.plain()

@@ -3,7 +3,7 @@ r"""The thin client of the resident redactor: standard library only, a few milli
 The protocol is a line and bytes, both ways, on a unix socket:
 
     redact <format> <length>\n<bytes>       ->  ok <length>\n<redacted bytes>
-    spans <format> <length>\n<bytes>        ->  ok <length>\n<JSON list of {start, end, kind, incident, partial, marker}>
+    spans <format> <length>\n<bytes>        ->  ok <length>\n<JSON list of start, end, kind, incident, partial, marker>
     fingerprint <kind> <length>\n<value>    ->  ok <length>\n<key id> <fingerprint> [<key id> <fingerprint>]…
     status - 0\n                            ->  ok <length>\n<JSON>
 

@@ -454,9 +454,9 @@ tell("serving")
 wait("go")
 print(json.dumps([first, code(socket.create_connection, ("127.0.0.1", int(sys.argv[1])), 5)]))
 """
-    for guarded, expected in ((True, [0, EACCES]), (False, [0, 0])):
+    for is_guarded, expected in ((True, [0, EACCES]), (False, [0, 0])):
         port = free_port()
-        with running(ground, code, port, guarded=guarded) as answer:
+        with running(ground, code, port, guarded=is_guarded) as answer:
             seen(ground, "serving")
             with listening("127.0.0.1", port, socket.SOCK_STREAM, socket.SO_REUSEADDR):
                 ground.account.write(ground.project / "go")
