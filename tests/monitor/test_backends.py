@@ -384,7 +384,7 @@ def test_without_enforce_nothing_is_refused(node):
 
 
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL])
-def test_enforcement_that_is_to_stay_outlives_the_monitor_until_it_is_detached(node, how):
+def test_enforcement_that_is_to_stay_outlives_the_monitor_until_it_is_detached(node, pinned, how):
     node.settings('[monitor]\nfail_closed = true\n[enforce]\nbind = "deny"\n')
     node.start(*ENFORCE)
     node.stop(how)
@@ -398,7 +398,7 @@ def test_enforcement_that_is_to_stay_outlives_the_monitor_until_it_is_detached(n
     assert (bound(node.agent), pinned()) == ("0.0.0.0", [])
 
 
-def test_a_start_that_enforces_nothing_takes_away_what_an_earlier_one_left(node):
+def test_a_start_that_enforces_nothing_takes_away_what_an_earlier_one_left(node, pinned):
     node.settings('[monitor]\nfail_closed = true\n[enforce]\nbind = "deny"\n')
     node.start(*ENFORCE)
     node.stop(signal.SIGKILL)
