@@ -21,14 +21,14 @@ def alone() -> Iterator[Path]:
 
 
 def _inside(account: Account, alone: Path, project: Path, *words: str) -> tuple[int, str]:
-    """Run in a file system of its own, with the project as /work and the home as /root."""
+    """Run in a file system of its own, with the project as /project and the home as /root."""
     if not shutil.which("bwrap"):
         pytest.skip("no bwrap here")
     shelf = project / "shelf"
     command = ["bwrap", "--unshare-all", "--ro-bind", "/usr", "/usr", "--symlink", "usr/bin", "/bin", "--symlink", "usr/lib",
                "/lib", "--symlink", "usr/lib64", "/lib64", "--dev", "/dev", "--proc", "/proc", "--tmpfs", "/tmp",
-               "--bind", str(project / "work"), "/work", "--bind", str(project / "home"), "/root",
-               "--ro-bind", str(alone), "/guard-exec", "--ro-bind", str(shelf), "/shelf", "--chdir", "/work", "--",
+               "--bind", str(project / "project"), "/project", "--bind", str(project / "home"), "/root",
+               "--ro-bind", str(alone), "/guard-exec", "--ro-bind", str(shelf), "/shelf", "--chdir", "/project", "--",
                *words]  # fmt: skip
     done = account.command(command, cwd=project)
     return done.returncode, done.stdout + done.stderr
@@ -37,18 +37,18 @@ def _inside(account: Account, alone: Path, project: Path, *words: str) -> tuple[
 @pytest.fixture
 def start(account: Account, project: Path) -> Path:
     """A start for a container, and what is laid out for one."""
-    for name in ("work/file", "home/.ssh/id", "home/.config/gh/hosts.yml", "home/notes", "shelf/x"):
+    for name in ("project/file", "home/.ssh/id", "home/.config/gh/hosts.yml", "home/notes", "shelf/x"):
         account.write(project / name, f"content of {name}\n")
     path = project / "shelf/start"
-    done = account.cli("policy", "compile", account.alone, "--container", "/work", "-o", str(path), cwd=project)
+    done = account.cli("policy", "compile", account.alone, "--container", "/project", "-o", str(path), cwd=project)
     assert done.returncode == 0, done.stderr
     assert "pipe-to-shell: absent" in done.stderr
     return path
 
 
 ACTS = {
-    "read the project": ("cat /work/file", True),
-    "write in the project": ("echo x > /work/new", True),
+    "read the project": ("cat /project/file", True),
+    "write in the project": ("echo x > /project/new", True),
     "use a pipe and a shell": ("echo x | grep -q x", True),
     "write in a temporary directory": ("echo x > $(mktemp)", True),
     "write beside it": ("echo x > /tmp/new", False),
@@ -70,7 +70,7 @@ def test_the_policy_holds_in_a_container(account: Account, project: Path, alone:
 
 
 def test_a_bad_file_starts_nothing_in_a_container(account: Account, project: Path, alone: Path, start: Path) -> None:
-    words = ["/guard-exec", "--start", "/shelf/start", "--", "touch", "/work/started"]
+    words = ["/guard-exec", "--start", "/shelf/start", "--", "touch", "/project/started"]
     whole = start.read_bytes()
     own = written.steps_of(whole)
     for content in (b"", whole[:-1], whole[:50] + b"x" + whole[51:],
@@ -83,7 +83,7 @@ def test_a_bad_file_starts_nothing_in_a_container(account: Account, project: Pat
     start.write_bytes(whole)
     start.chmod(0o666)
     assert _inside(account, alone, project, *words)[0] == 125
-    assert not (project / "work/started").exists()
+    assert not (project / "project/started").exists()
     start.chmod(0o644)
     assert _inside(account, alone, project, *words)[0] == 0
 
