@@ -16,7 +16,7 @@ both = tests/system/test_events.py tests/system/test_ipc.py tests/system/test_pr
 	tests/system/test_supervised_life.py tests/system/test_private_tmp.py
 
 # Files side by side: most tests wait for processes and not for the processor. The monitor sees the whole node: alone.
-side = -n 3 --dist loadgroup
+side = -n 3 --dist loadfile
 
 test: setup lint
 	@.venv/bin/python -m pytest -q tests/monitor

@@ -253,12 +253,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Keep a file's tests in one process, and skip what needs root where we are not, and say so."""
-    for item in items:
-        # What attaches to the kernel, or stands on one daemon a host, runs one after the other.
-        parts = item.path.relative_to(ROOT).parts
-        group = "monitor" if parts[1] in ("monitor", "vm") else str(item.path)
-        item.add_marker(pytest.mark.xdist_group(group))
+    """Skip what needs root where we are not, and say so."""
     if not ROOT_HERE:
         for item in items:
             if item.get_closest_marker("root"):
