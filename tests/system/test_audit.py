@@ -28,13 +28,16 @@ LOUD = "guard: AUDIT: nothing is enforced in this session"
 # Says whether it has the terminal, whenever that changes or it goes on after a stop.
 IN_FRONT = """
 import os, signal, time
-was = [""]
-signal.signal(signal.SIGCONT, lambda *_: was.__setitem__(0, ""))
+resumed, said = 0, None
+def resume(*_):
+    global resumed
+    resumed += 1
+signal.signal(signal.SIGCONT, resume)
 while True:
-    now = "in front" if os.tcgetpgrp(0) == os.getpgrp() else "behind"
-    if now != was[0]:
-        print(now, flush=True)
-    was[0] = now
+    now = resumed, "in front" if os.tcgetpgrp(0) == os.getpgrp() else "behind"
+    if now != said:
+        print(now[1], flush=True)
+    said = now
     time.sleep(0.02)
 """
 
