@@ -13,6 +13,7 @@ import sys
 import time
 import urllib.request
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 
@@ -118,10 +119,11 @@ class Cluster:
         return max(counts, default=0)
 
     def messages(self, stream: str = "GUARD", login: dict[str, str] | None = None) -> list[bytes]:
-        """Every message of a stream, in order."""
+        """Every message of a stream, in order; asked again where a cluster that elects a leader did not answer."""
         import asyncio
 
         import nats
+        from nats.errors import TimeoutError as Unanswered
         from nats.js.api import DeliverPolicy
 
         async def read() -> list[bytes]:
@@ -137,7 +139,10 @@ class Cluster:
             await client.close()
             return found
 
-        return asyncio.run(read())
+        for _ in range(5):
+            with suppress(Unanswered):
+                return asyncio.run(read())
+        raise AssertionError("the cluster answers nothing")
 
 
 def feed_table(cluster: Cluster, folder: Path, *, name: str = "siem", more: Sequence[str] = ()) -> str:
