@@ -318,6 +318,8 @@ def test_a_file_where_the_state_directory_should_be_is_no_way_out(account: Accou
 @pytest.mark.root
 def test_without_a_place_for_temporary_files_nothing_starts(node: Node, account: Account, mine: str) -> None:
     places = ("/tmp", "/dev/shm", "/var/tmp")
+    if GUARD.startswith(tuple(f"{place}/" for place in places)):
+        pytest.skip("what is taken away here is where guard lies")
     state = account.directory("state")
     try:
         for count in range(1, 4):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import random
-import resource
 import select
 import signal
 import subprocess
@@ -311,7 +310,8 @@ def test_a_finding_that_cannot_be_written_is_counted_and_told_later(account: Acc
     with _session(account, project, script) as (process, supervisor, _):
         size = spool.stat().st_size
         assert not lost.exists() or lost.stat().st_size == 0
-        resource.prlimit(supervisor, resource.RLIMIT_FSIZE, (size, size))  # as on a full disk
+        limit = account.command(["prlimit", f"--pid={supervisor}", f"--fsize={size}:{size}"])  # as on a full disk
+        assert limit.returncode == 0, limit.stderr
         account.write(project / "go")
         assert process.stdout.read() == "1\n"  # type: ignore[union-attr]
     assert (spool.stat().st_size, lost.stat().st_size) == (size, 1)
