@@ -104,8 +104,8 @@ def storm(minutes: float) -> tuple[int, list[dict[str, int]]]:
         for number in range(1, round(minutes * 60 / pause)):
             time.sleep(max(0.0, began + number * pause - time.monotonic()))
             looks.append(look(int(supervisor)))
-            row = looks[-1]
-            print(f"{number * pause / 60:8.2f}{row['dirty_kb']:18}{row['descriptors']:13}{row['threads']:9}", flush=True)
+            minute, (dirty, descriptors, threads) = number * pause / 60, looks[-1].values()
+            print(f"{minute:8.2f}{dirty:18}{descriptors:13}{threads:9}", flush=True)
         count = process.stdout.readline()
         process.communicate("")
         if process.returncode or not count:
@@ -121,8 +121,9 @@ def main() -> int:
     count, looks = storm(minutes)
     grown = growth(looks)
     has_grown = any(grown[name] > allowed for name, allowed in ALLOWED.items())
-    print(f"{count} calls in {minutes:g} minutes; last quarter less first: {grown['dirty_kb']:+.0f} KB, "
-          f"{grown['descriptors']:+.1f} descriptors, {grown['threads']:+.1f} threads: {'GROWN' if has_grown else 'held'}")  # fmt: skip
+    changes = ", ".join(f"{name} {by:+.1f}" for name, by in grown.items())
+    verdict = "GROWN" if has_grown else "held"
+    print(f"{count} calls in {minutes:g} minutes; the last quarter less the first: {changes}: {verdict}")
     print(json.dumps({"minutes": minutes, "calls": count, "growth": grown, "first": looks[0], "last": looks[-1]}))
     return has_grown
 

@@ -154,6 +154,8 @@ class _Witness:
             self._note(kind, path, f"-{error.errno}")
             raise
         status = os.fstat(fd)
+        if kind == "f":
+            self._note("l", path, f"{status.st_mode:o} {status.st_uid}")  # whose word it is
         if kind == "p":
             real = os.readlink(f"/proc/self/fd/{fd}")
             self._note(kind, path, f"{status.st_mode:o} {status.st_uid} {real}")
@@ -303,6 +305,14 @@ class Writer:
         if self._questions.setdefault((kind, about), answer) != answer:
             self.spoil(f"{about} changed meanwhile")
 
+    def _note_sources(self, plan: "dict[str, Any]") -> None:
+        if plan["expires"]:
+            self._note("t", str(int(plan["expires"])), "before")
+        for path, changed, size, inode in plan["sources"]:
+            if changed < 0:
+                self.spoil(f"{path} has just changed")
+            self._note("n", path, f"{changed} {size} {inode}")
+
     def _stand_in(self) -> None:
         """Put witnesses where the launcher's modules look for the system."""
         writer, witness = self, _Witness(self._note, self.spoil, self._hold)
@@ -351,11 +361,24 @@ class Writer:
                 writer._step("u", int(args[0] or 0))
             return result
 
+        def is_fresh(plan: "dict[str, Any]") -> bool:
+            """A plan, or the index of root's, which holds for as long as what it was made from."""
+            fresh = plan_is_fresh(plan)
+            if fresh:
+                writer._note_sources(plan)
+            return fresh
+
+        def name_of(kind: str, number: int) -> str:
+            writer.spoil(f"the name of {kind} {number}, which the name service may change")
+            return name_of_number(kind, number)
+
         kernel_mount, kernel_syscall = kernel.mount, kernel.syscall
+        plan_is_fresh, name_of_number = state.is_fresh, state._name_of
         self._replaced: list[tuple[Any, str, Any]] = []
         for module, name, other in (
             *((module, "os", witness) for module in (confine, kernel, places, state, launching)),
             (landlock, "Ruleset", Ruleset), (kernel, "mount", mount), (kernel, "syscall", syscall),
+            (state, "is_fresh", is_fresh), (state, "_name_of", name_of),
             (sys, "stderr", _Said(sys.stderr, self._taken)),
         ):  # fmt: skip
             self._replaced.append((module, name, getattr(module, name)))
@@ -440,7 +463,7 @@ class Writer:
             (not self._has_ruleset, "no Landlock"),
             (launch.fault or not launch.spool or launch.spool.lost(), "events"),
             (plan["mode"] != "enforce" or plan["alerts"] or launch.options.audit, "the mode"),
-            (state.is_site(launch.options.config), "a site decides: only root's plans count"),
+            (state.is_site(launch.options.config) and plan["request"][0] != "site", "not a plan of root's"),
             (launching.sandboxed() or os.getuid() != launch.uid, "another sandbox"),
             (kernel._ENCODING != "utf-8", "the encoding"),
             (launch.options.state_named and launch.options.state != kernel.decode(self._environment.get(
@@ -455,16 +478,12 @@ class Writer:
         spool, tmp = launch.spool, launch.tmp
         if spool is None or tmp is None:
             raise ValueError("no state")
-        until = min(filter(None, (plan["expires"], time.time() + _DAY)))
-        self._note("t", str(int(until)), "before")
+        self._note("t", str(int(time.time() + _DAY)), "before")
         self._note("a", "", str(landlock.abi()[0]))
         self._note("h", "", os.uname().nodename)
         self._note("z", spool.lost_path, "0")
         self._questions["l", tmp.shelf] = f"40700 {launch.uid}"
-        for path, changed, size, inode in plan["sources"]:
-            if changed < 0:
-                self.spoil(f"{path} has just changed")
-            self._note("n", path, f"{changed} {size} {inode}")
+        self._note_sources(plan)
         steps = Steps()
         steps.add("k", self._key)
         for (kind, about), answer in self._questions.items():

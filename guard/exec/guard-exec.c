@@ -299,6 +299,13 @@ static void find_program(const char *name)
 	fall("no such program");
 }
 
+/* What cannot be told counts as there. */
+static bool is_there(const char *path)
+{
+	struct stat about;
+	return !lstat(path, &about) || (errno != ENOENT && errno != ENOTDIR);
+}
+
 int main(int argc, char **argv)
 {
 	static char path[PATH_MAX];
@@ -325,6 +332,8 @@ int main(int argc, char **argv)
 		state = state && *state ? state : default_state;
 		if (state[0] != '/' || prctl(PR_GET_SECCOMP) != 0 || getuid() != geteuid() || getgid() != getegid())
 			fall("a start inside another");
+		if (strcmp(state, default_state) && (is_there(SITE "/site.toml") || is_there(SITE "/assign.toml")))
+			fall("a place that is not asked where root's files decide");
 		for (char **word = argv; *word; word++)
 			if (!strncmp(*word, "/dev/fd/", 8) || !strncmp(*word, "/proc/self/fd/", 14))
 				fall("a descriptor handed over by name");

@@ -29,6 +29,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#define SITE "/etc/guard"
 #define MAGIC "guard-start 1\n"
 #define MOST_BYTES (1 << 20)
 #define MOST_STEPS 8192

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,14 +16,6 @@ from tests.conftest import GUARD, LONG, ROOT_HERE, Account
 from tests.exec import written
 
 POLICIES = ("alone", "login-node")
-
-
-@pytest.fixture(scope="module")
-def exec_alone() -> Iterator[Path]:
-    """guard-exec with nothing behind it: what it does not do ends in 125."""
-    path = written.build("guard")
-    yield path
-    shutil.rmtree(path.parent)
 
 
 def _policy(account: Account, name: str) -> str:
