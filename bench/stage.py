@@ -43,7 +43,11 @@ def user(entries: int = 200) -> Iterator[tuple[Account, Path]]:
 
 
 def as_user(account: Account, work: Callable[[], object], cwd: Path) -> object:
-    """Do something in a child that has become the user; its result comes back as JSON."""
+    """Do something in a child that has become the user; its result comes back as JSON.
+
+    Raises:
+        SystemExit: it failed, and has said why.
+    """
     read, write = os.pipe()
     child = os.fork()
     if child == 0:
@@ -56,20 +60,54 @@ def as_user(account: Account, work: Callable[[], object], cwd: Path) -> object:
             os.chdir(cwd)
             with os.fdopen(write, "w") as pipe:
                 json.dump(work(), pipe)
+        except SystemExit as error:
+            print(error, file=sys.stderr)
+            os._exit(1)
         except BaseException as error:  # noqa: BLE001 - the child ends here whatever it is
-            print(f"bench: {error!r}", file=sys.stderr)
+            print(f"bench: as {account.name}: {error!r}; `make setup` lets every user reach guard", file=sys.stderr)
             os._exit(1)
         os._exit(0)
     os.close(write)
     with os.fdopen(read) as pipe:
         text = pipe.read()
-    os.waitpid(child, 0)
+    _, status = os.waitpid(child, 0)
+    if status:
+        raise SystemExit(1)
     return json.loads(text)
+
+
+def working(account: Account, commands: dict[str, list[str]], cwd: Path, own: str) -> dict[str, list[str]]:
+    """Those command lines that end with 0 here; of the others it is said which are left out, and why.
+
+    Args:
+        account: who runs them.
+        commands: name to command line.
+        cwd: where.
+        own: how the names of guard's own begin: of these none may fail.
+
+    Raises:
+        SystemExit: one of guard's own failed.
+    """
+    found = {}
+    for name, command in commands.items():
+        try:
+            done = account.command(command, cwd=cwd)
+            code, said = done.returncode, (done.stderr.strip().splitlines() or [""])[-1]
+        except (OSError, subprocess.TimeoutExpired) as error:
+            code, said = 1, str(error)
+        if code == 0:
+            found[name] = command
+        elif name.startswith(own):
+            raise SystemExit(f"bench: {name} ended with {code}: {said}")
+        else:
+            print(f"left out: {name}: {said}", file=sys.stderr)
+    return found
 
 
 def codex() -> str | None:
     """The native program of the npm package @openai/codex, installed where a peer is wanted; None without npm."""
-    where = Path(os.environ.get("XDG_CACHE_HOME", "/var/tmp")) / "guard-bench-codex"
+    cache = "/var/tmp" if os.geteuid() == 0 else os.environ.get("XDG_CACHE_HOME", "/var/tmp")  # for other users, too
+    where = Path(cache) / "guard-bench-codex"
     if not where.exists():
         where.mkdir(mode=0o755)
         command = ["npm", "install", "--silent", "--no-fund", "--prefix", str(where), "@openai/codex"]

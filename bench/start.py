@@ -29,7 +29,7 @@ def candidates(alone: str) -> dict[str, list[str]]:
     }
     alone_, beside = (["run", "--policy", policy, "--", "/bin/true"] for policy in (alone, "login-node"))
     found |= {"guard run": [GUARD, *alone_], "guard run, supervised": [GUARD, *beside]}
-    found |= {"launcher": [LAUNCHER, *alone_], "launcher, supervised": [LAUNCHER, *beside]}
+    found |= {"guard, the launcher": [LAUNCHER, *alone_], "guard, the launcher, supervised": [LAUNCHER, *beside]}
     binds = ["--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc"]
     for name, command in {
         "bwrap": ["bwrap", *binds, "--", "/bin/true"],
@@ -68,7 +68,7 @@ def measure(commands: dict[str, list[str]], environment: dict[str, str]) -> dict
 def main() -> None:
     """Measure and print; the last line is JSON."""
     with stage.user() as (account, project):
-        commands = candidates(account.alone)
+        commands = stage.working(account, candidates(account.alone), project, own="guard")
         environment = account.environment()
         times = stage.as_user(account, lambda: measure(commands, environment), project)
     assert isinstance(times, dict)

@@ -57,9 +57,12 @@ fi
 # The environment must be reachable by every user. Where the clone is not (a private directory), it is
 # kept outside and .venv is a link to it.
 umask 022
-if [ ! -e .venv/bin/python ]; then
+reachable() {
+	[ "$(id -u)" != 0 ] || setpriv --reuid 65534 --regid 65534 --clear-groups test -x "$1" 2> /dev/null
+}
+if [ ! -e .venv/bin/python ] || ! reachable "$(readlink -f .venv)"; then # or the clone has become private since
 	target=$PWD/.venv
-	if [ "$(id -u)" = 0 ] && ! setpriv --reuid 65534 --regid 65534 --clear-groups test -x "$PWD" 2> /dev/null; then
+	if ! reachable "$PWD"; then
 		target=/opt/guard-env-$(printf %s "$PWD" | cksum | cut -d' ' -f1)
 		rm -rf "$target" .venv
 		ln -s "$target" .venv
