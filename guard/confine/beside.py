@@ -6,16 +6,14 @@ import marshal
 import posix as os
 import sys
 
-from guard.confine import covers, default_signals, handlers, state, supervise
-from guard.confine.handlers import advice
+from guard.confine import covers, default_signals, handlers, supervise
 from guard.kernel import drop_capabilities, notify, syscall
-from guard.redact import withhold
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from guard.confine import places
+    from guard.confine import places, state
     from guard.confine.launch import Launch
     from guard.kernel import landlock
 
@@ -41,6 +39,8 @@ def run(
     Returns:
         The command's exit code; where it died by a signal, this process does too.
     """
+    from guard.confine import state  # noqa: F401 - all that is loaded later where it lies in memory: what records
+    from guard.confine.handlers import advice  # noqa: F401
     from guard.confine.launch import lower_limits
 
     plan = launch.plan
@@ -126,13 +126,22 @@ class _Session:
         self.command = [exe, *[""] * (argc - 1)]
         self.cwd = "/"  # withheld in events, whatever it is
         self.user, self.harness, self.plan, self.job = know["user"], know["harness"], know["plan"], know["job"]
-        self.spool: state.Spool | None = None
+        self._state = know["state"]
+        self._spool: state.Spool | None = None
         self.fault = ""
-        try:
-            self.spool = state.Spool(know["state"], f"run:{self.id}")
-            self.spool.seq = 1  # the start itself
-        except OSError as error:
-            self.fault = str(error)
+
+    @property
+    def spool(self) -> "state.Spool | None":
+        """Where events are written; opened for the first of them."""
+        if self._spool is None:
+            from guard.confine import state
+
+            try:
+                self._spool = state.Spool(self._state, f"run:{self.id}")
+                self._spool.seq = 1  # the start itself
+            except OSError as error:
+                self.fault = str(error)
+        return self._spool
 
 
 def _main(words: "list[str]", in_memory: bool) -> int:
@@ -181,6 +190,10 @@ class Recorder:
         self, control: str, rule: str, verdict: str, severity: str, what: str, allow: str, pid: int, count: int
     ) -> None:
         """Write an event about a finding; called in the supervisor."""
+        from guard.confine import state
+        from guard.confine.handlers import advice
+        from guard.redact import withhold
+
         why = advice.why(rule)
         # Tells one object from another within this session and no more: hash() has a secret of this process's own.
         key = f"{hash(what) & 0xFFFF_FFFF_FFFF_FFFF:016x}"

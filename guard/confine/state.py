@@ -115,8 +115,12 @@ if TYPE_CHECKING:
         cwd: str
         plan: dict[str, Any]
         root: int  # the process that the shell knows
-        spool: "Spool | None"
         fault: str  # why the last event could not be written
+
+        @property
+        def spool(self) -> "Spool | None":
+            """Where its events are written."""
+            ...
 
         @property
         def command(self) -> list[str]:

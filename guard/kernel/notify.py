@@ -6,9 +6,9 @@ pointers or descriptors were what decided; `CONTINUE` is for calls judged by the
 """
 
 import _ctypes
+import _struct as struct  # without a file of its own to read
 import fcntl
 import posix as os
-import struct
 import sys
 
 from guard.kernel import NUMBERS, Char, libc_syscall, load_filter

@@ -4,7 +4,7 @@ Attached and locked (SO_LOCK_FILTER) before a program gets the socket, it stays 
 """
 
 import _socket
-import struct
+import _struct as struct
 
 from guard.kernel import filter_program
 

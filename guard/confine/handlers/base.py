@@ -3,7 +3,6 @@
 import posix as os
 import time
 
-from guard.confine.handlers import advice
 from guard.kernel import MACHINE, NUMBERS
 from guard.kernel.notify import Call, Gone, Unreadable
 from guard.kernel.numbers import numbers
@@ -227,6 +226,8 @@ class Supervisor:
         if told is not None:
             told.held_back += 1
             return
+        from guard.confine.handlers import advice
+
         finding = (control, rule, verdict, severity, what, advice.allow(rule, what, allow), pid)
         self._told[rule, what] = _Told(finding)
         self._record(*finding, 1)

@@ -4,8 +4,8 @@ Most of it is read from /proc, as the caller is before it becomes what it starts
 """
 
 import _socket
+import _struct as struct
 import posix as os
-import struct
 
 from guard import kernel
 from guard.confine.handlers import commands, flow, paths

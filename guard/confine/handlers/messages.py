@@ -13,9 +13,9 @@ it are then this process's, as SO_PEERCRED of a connection made here has them.
 
 import _ctypes
 import _socket
+import _struct as struct
 import posix as os
 import select
-import struct
 
 from guard.confine.handlers.base import CONTINUE, PENDING
 from guard.confine.handlers.taken import INET, Taken, sockaddr

@@ -3,8 +3,8 @@
 Each call is done by the supervisor on the file it judged, through its descriptor.
 """
 
+import _struct as struct
 import posix as os
-import struct
 
 from guard.confine.handlers import paths
 from guard.confine.handlers.base import Call, Supervisor
