@@ -145,20 +145,20 @@ class _Session:
 
 
 def _main(words: "list[str]", in_memory: bool) -> int:
-    start, offset, length, waiter, channel, ruleset, stderr, command, root, argc = map(int, words[:10])
+    start, offset, length, waiter, channel, stderr, command, root, argc = map(int, words[:9])
     # guard-exec has found the file to be root's or ours, and whole.
     know = marshal.loads(os.pread(start, length, offset))  # noqa: S302
     os.close(start)
-    session = _Session(know, words[10:], root, argc)
+    session = _Session(know, words[9:], root, argc)
     recorder = Recorder(session, know["state"])
     trees = know["trees"]
     supervisor = handlers.Supervisor(
-        know["settings"], (*know["writable"], session.tmp), ruleset, recorder.record,
+        know["settings"], (*know["writable"], session.tmp), -1, recorder.record,
         lambda real: any(covers(tree, real) for tree in trees),
     )  # fmt: skip
     handlers.equip(supervisor, in_memory)
     supervisor.keep(know["absent"])
-    for fd in (ruleset, waiter, channel, stderr):
+    for fd in (waiter, channel, stderr):
         os.set_inheritable(fd, False)
     if know["tell"]:
         recorder.stderr = stderr

@@ -128,6 +128,7 @@ class Watcher:
 
     def __init__(self, machine: str, report: int) -> None:
         self.keeper: Keeper | None = None  # nothing is refused here
+        self.ruleset = -1
         self.seen = Seen()
         self._report = report
         self._names = {nr: name for name, nr in _numbers(machine).items()}

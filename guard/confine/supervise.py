@@ -40,6 +40,7 @@ if TYPE_CHECKING:
         """Who answers: `guard.confine.handlers.base`, or the watcher of `guard learn`."""
 
         keeper: "Keeper | None"
+        ruleset: int
 
         def begin(self, command: int) -> None:
             """Take note that the tree is about to start."""
@@ -295,10 +296,13 @@ def serve(supervisor: "Supervisor", command: int, left: "_socket.socket", waiter
     # like all others, and not refused unseen.
     kernel.drop_capabilities(kernel.permitted() & 1 << kernel.CAP_SYS_PTRACE)
     kernel.prctl(kernel.PR_SET_DUMPABLE, 0)  # nobody reads what we copied, not even in a core
-    listener = _take_listener(command, left)
-    if listener < 0:  # A could not be confined and said why
+    taken = _take(command, left)
+    if not taken:  # A could not be confined and said why
         _, status = os.waitpid(command, 0)
         return os.waitstatus_to_exitcode(status) & 0xFF
+    listener = taken[0]
+    if len(taken) > 1:  # guard-exec's A makes its rules while we start
+        supervisor.ruleset = taken[1]
     service = _Service(supervisor, listener, command, waiter)
     supervisor.begin(command)
     left.send(b"g")
@@ -307,14 +311,12 @@ def serve(supervisor: "Supervisor", command: int, left: "_socket.socket", waiter
     return 0
 
 
-def _take_listener(command: int, channel: "_socket.socket") -> int:
-    """Take the listener from A, which says its number; -1 where A ended instead."""
-    number = channel.recv(16)
-    if not number:
-        return -1
+def _take(command: int, channel: "_socket.socket") -> "list[int]":
+    """Take from A the listener, and its ruleset, whose numbers it says; nothing where A ended instead."""
+    numbers = channel.recv(32).split()
     handle = os.pidfd_open(command)
     try:
-        return kernel.syscall("pidfd_getfd", handle, int(number), 0)
+        return [kernel.syscall("pidfd_getfd", handle, int(number), 0) for number in numbers]
     finally:
         os.close(handle)
 

@@ -13,11 +13,11 @@
 #include "guard-exec.h"
 
 static char *own_argv[MOST_WORDS + 1];
-struct session session = {.lock = -1, .spool = -1, .ruleset = -1, .start = -1};
+static bool on_record;
+struct session session = {.lock = -1, .spool = -1, .ruleset = -1, .start = -1, .committed = &on_record};
 bool portable;         /* no launcher to fall back to */
 static char name[17], key[MOST_KEY]; /* the start's, once they are known */
 static size_t key_size;
-bool committed;        /* the start is on record: the launcher must not make it again */
 
 /* The launcher is asked to write down what it does: its words get a descriptor that holds the start's name and key. */
 static void ask_to_write(void)
@@ -44,13 +44,14 @@ void fall(const char *why)
 	if (again)
 		_exit(125); /* what tells of the failure failed itself */
 	again = true;
+	bool is_final = *session.committed || portable;
 	if (session.tmp[0])
 		rmdir(session.tmp);
-	if (committed || portable || getenv("GUARD_DEBUG"))
-		dprintf(2, "guard: %s: %s: %s\n", committed || portable ? "not started" : "guard-exec", why, strerror(errno));
-	if (committed)
+	if (is_final || getenv("GUARD_DEBUG"))
+		dprintf(2, "guard: %s: %s: %s\n", is_final ? "not started" : "guard-exec", why, strerror(errno));
+	if (*session.committed)
 		tell('f');
-	if (committed || portable)
+	if (is_final || session.is_beside)
 		_exit(125);
 	if (name[0])
 		ask_to_write();

@@ -54,12 +54,14 @@ struct step {
 struct session {
 	char **command, program[PATH_MAX], cwd[PATH_MAX], tmp[PATH_MAX], id[40];
 	const char *exe;
-	pid_t root;
+	pid_t root, pid, parent; /* the process that the shell knows; who tells of events, and its parent */
 	int lock, spool, ruleset, start;
+	bool *committed; /* the start is on record: the launcher must not make it again */
+	bool is_beside;  /* not the process that the shell knows: that one becomes the launcher */
 };
 
 extern struct session session;
-extern bool committed, portable;
+extern bool portable;
 
 _Noreturn void fall(const char *why);
 const struct step *step_after(const struct step *step);
@@ -70,11 +72,14 @@ uint64_t number(const struct step *step, int i);
 
 bool is_answer(const char *kind, const char *about, const struct field *answer);
 int start(void);
+void enter(void);
+void prepare(void);
+int confine(void);
 bool tell(char letter);
 int execute(void);
 
 uint64_t sum_of(const unsigned char *bytes, size_t size);
 long count_words(void);
 size_t offset_of(const struct field *field);
-void sweep(const char *shelf);
-int supervise(const struct step *supervisor, int (*confine)(void));
+void sweep(void);
+int supervise(const struct step *supervisor);

@@ -159,8 +159,8 @@ static size_t fill(const struct step *step, char *out, size_t room)
 			size_t length = strftime(value, sizeof value, "%Y-%m-%dT%H:%M:%S", &day);
 			snprintf(value + length, sizeof value - length, ".%06ldZ", now.tv_nsec / 1000);
 		} else {
-			long which = !strcmp(name, "pid")    ? getpid()
-			             : !strcmp(name, "ppid") ? getppid()
+			long which = !strcmp(name, "pid")    ? session.pid
+			             : !strcmp(name, "ppid") ? session.parent
 			             : !strcmp(name, "root") ? session.root
 			             : !strcmp(name, "argc") ? count_words()
 			                                     : -1L;
@@ -455,7 +455,7 @@ static void drop_capabilities(void)
 }
 
 /* Enter the sandbox for good; returns the listener where a supervisor is to be asked, else 0. */
-static int confine(void)
+int confine(void)
 {
 	const struct step *numbers = only('n', 2), *filter = only('b', 2);
 	struct sock_fprog program = {(unsigned short)(filter->field[1].length / 8), (struct sock_filter *)filter->field[1].text};
@@ -517,11 +517,39 @@ int execute(void)
 	return 126;
 }
 
+/* The namespaces and their mounts. */
+void enter(void)
+{
+	const struct step *step = next_step(NULL, 'u');
+	if (!step)
+		return;
+	enter_namespaces(number(step, 0));
+	make_mounts();
+	if (!hold() || chdir(session.cwd))
+		fall(session.cwd);
+}
+
+/* All that remains before the sandbox is entered; from here on the start is on record. */
+void prepare(void)
+{
+	make_ruleset();
+	environment = make_environment();
+	for (const struct step *step = NULL; (step = next_step(step, 'w'));)
+		dprintf(2, "%s", text(step, 0));
+	if (!tell('e'))
+		fall("the event");
+	*session.committed = true;
+	umask(umask(077) | (mode_t)number(only('n', 2), 0));
+	if (session.lock >= 0)
+		fcntl(session.lock, F_SETFD, 0);
+}
+
 int start(void)
 {
-	const struct step *spool = next_step(NULL, 'z'), *supervisor = next_step(NULL, 'S'), *step;
+	const struct step *spool = next_step(NULL, 'z'), *supervisor = next_step(NULL, 'S');
 	struct stat about;
-	session.root = getpid();
+	session.root = session.pid = getpid();
+	session.parent = getppid();
 	new_id(session.id);
 	if (spool) {
 		session.spool = open(text(spool, 0), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0600);
@@ -530,32 +558,18 @@ int start(void)
 	}
 	if (strlen(session.exe) > number(only('n', 3), 2))
 		fall("a program with a long name");
-	if (next_step(NULL, 't')) {
+	if (next_step(NULL, 't'))
 		make_tmp(text(only('t', 1), 0));
-		sweep(text(only('t', 1), 0));
-	}
+	if (session.tmp[0] && !supervisor)
+		sweep();
 	if (syscall(SYS_close_range, 3, ~0U, CLOSE_RANGE_CLOEXEC))
 		fall("close_range");
 	if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
 		fall("no_new_privs");
-	if ((step = next_step(NULL, 'u'))) {
-		enter_namespaces(number(step, 0));
-		make_mounts();
-		if (!hold() || chdir(session.cwd))
-			fall(session.cwd);
-	}
-	make_ruleset();
-	environment = make_environment();
-	for (step = NULL; (step = next_step(step, 'w'));)
-		dprintf(2, "%s", text(step, 0));
-	if (!tell('e'))
-		fall("the event");
-	committed = true;
-	umask(umask(077) | (mode_t)number(only('n', 2), 0));
-	if (session.lock >= 0)
-		fcntl(session.lock, F_SETFD, 0);
 	if (supervisor)
-		return supervise(supervisor, confine);
+		return supervise(supervisor);
+	enter();
+	prepare();
 	confine();
 	return execute();
 }

@@ -6,16 +6,19 @@
 static sigset_t every, former;
 static bool ignored; /* SIGCHLD, by who started us */
 
-/* The command: confined, and executed once S says that it listens. */
-static _Noreturn void become(int (*confine)(void), int channel)
+/* The command: confined while the interpreter of S starts, and executed once S says that it listens. */
+static _Noreturn void become(int channel)
 {
-	char number[16];
+	char numbers[32];
+	prepare();
+	session.pid = getpid();
+	session.parent = getppid();
 	int listener = confine();
-	/* S takes it (pidfd_getfd): sendmsg, which could hand it over, would wait for S's own answer. */
-	if (send(channel, number, (size_t)snprintf(number, sizeof number, "%d", listener), 0) < 1)
+	/* S takes both (pidfd_getfd): sendmsg, which could hand them over, would wait for S's own answer. */
+	if (send(channel, numbers, (size_t)snprintf(numbers, sizeof numbers, "%d %d", listener, session.ruleset), 0) < 1)
 		_exit(125);
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
-	if (recv(channel, number, 1, 0) != 1)
+	if (recv(channel, numbers, 1, 0) != 1)
 		_exit(125);
 	close(listener); /* a copy kept here would make a call hang for ever once S is gone */
 	close(channel);
@@ -44,11 +47,12 @@ static void keep_ptrace(void)
 		prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_RAISE, CAP_SYS_PTRACE, 0, 0);
 }
 
-static _Noreturn void keep(const struct step *supervisor, int (*confine)(void), int waiter)
+static _Noreturn void keep(const struct step *supervisor, int waiter)
 {
-	int channel[2], at = 0, errors = dup(2);
-	static char numbers[10][24];
+	int channel[2], at = 0;
+	static char numbers[9][24];
 	static char *argv[64], *nothing[] = {NULL};
+	enter();
 	prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0);
 	if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, channel))
 		fall("socketpair");
@@ -58,20 +62,20 @@ static _Noreturn void keep(const struct step *supervisor, int (*confine)(void), 
 	if (command == 0) {
 		close(waiter);
 		close(channel[0]);
-		close(errors);
-		become(confine, channel[1]);
+		become(channel[1]);
 	}
 	close(channel[1]);
 	setpgid(0, 0);
-	const int kept[] = {session.start, waiter, channel[0], session.ruleset, errors};
-	for (int i = 0; i < 5; i++)
+	umask(umask(077) | (mode_t)number(only('n', 2), 0));
+	const int kept[] = {session.start, waiter, channel[0], session.lock}, errors = dup(2);
+	for (int i = 0; i < 4; i++)
 		fcntl(kept[i], F_SETFD, 0);
 	for (; at < supervisor->fields && at < 50; at++)
 		argv[at] = (char *)text(supervisor, at);
 	const struct step *blob = only('V', 1);
 	const long told[] = {session.start, (long)offset_of(&blob->field[0]), blob->field[0].length, waiter, channel[0],
-	                     session.ruleset, errors, command, session.root, count_words()};
-	for (int i = 0; i < 10; i++) {
+	                     errors, command, session.root, count_words()};
+	for (int i = 0; i < 9; i++) {
 		snprintf(numbers[i], sizeof numbers[i], "%ld", told[i]);
 		argv[at++] = numbers[i];
 	}
@@ -99,12 +103,9 @@ static bool is_stopped(pid_t pid)
 }
 
 /* The supervisor is gone: what it leaves is left to us, and then theirs. */
-static int end_all(void)
+static void end_children(void)
 {
-	static const char lost[] = "guard: the supervisor is gone: this session could start nothing more and was ended\n";
 	char path[64], pids[4096];
-	if (write(2, lost, sizeof lost - 1) < 0)
-		errno = 0; /* whether or not anybody reads it */
 	snprintf(path, sizeof path, "/proc/self/task/%d/children", getpid());
 	do {
 		int fd = open(path, O_RDONLY | O_CLOEXEC);
@@ -114,6 +115,14 @@ static int end_all(void)
 		for (char *next = pids, *end; strtol(next, &end, 10) > 0 && *end == ' '; next = end)
 			kill((pid_t)strtol(next, NULL, 10), SIGKILL); /* one cut short has no blank after it */
 	} while (waitpid(-1, NULL, 0) > 0);
+}
+
+static int end_all(void)
+{
+	static const char lost[] = "guard: the supervisor is gone: this session could start nothing more and was ended\n";
+	if (write(2, lost, sizeof lost - 1) < 0)
+		errno = 0; /* whether or not anybody reads it */
+	end_children();
 	return 125;
 }
 
@@ -151,6 +160,22 @@ static bool hear(int channel, char *word, int *value, int *handle)
 	return sscanf(said, "%15s %d", word, value) == 2;
 }
 
+/* The command starts, and nothing of its own stays open here. */
+static void let_all_go(int channel, int handle)
+{
+	const int ours[] = {channel, handle, session.lock};
+	let_go(2); /* stderr is for the one thing we may have to say */
+	for (unsigned first = 3, next = 0; next != ~0U; first = next + 1) {
+		next = ~0U;
+		for (int i = 0; i < 3; i++)
+			if (ours[i] >= (int)first && (unsigned)ours[i] < next)
+				next = (unsigned)ours[i];
+		if (next > first)
+			syscall(SYS_close_range, first, next - 1, 0);
+	}
+}
+
+/* Wait for the command's end; -1 where there was no start, and none is on record. */
 static int wait_for(pid_t keeper, int channel)
 {
 	const struct timespec settled = {0, 100000000}; /* in which S has long told a stop of the command's */
@@ -181,13 +206,22 @@ static int wait_for(pid_t keeper, int channel)
 			while (hear(channel, word, &value, &handle)) {
 				if (!strcmp(word, "ended"))
 					return end_as(value);
-				if (!strcmp(word, "stopped"))
+				if (!strcmp(word, "stopped")) {
 					to_resume = false;
-				else
+				} else {
 					command = value;
+					let_all_go(channel, handle);
+				}
+			}
+			if (gone == keeper && !command) {
+				end_children(); /* only then is it certain what is on record */
+				if (!*session.committed)
+					return -1;
+				if (WIFEXITED(status))
+					return WEXITSTATUS(status) ? WEXITSTATUS(status) : 125;
 			}
 			if (gone)
-				return gone == keeper && !command && WIFEXITED(status) ? WEXITSTATUS(status) : end_all();
+				return end_all();
 		} else if (told.si_pid == keeper) {
 			to_resume = false; /* SIGCONT: the command goes on */
 		} else if (signal_number == SIGCONT) {
@@ -205,11 +239,15 @@ static int wait_for(pid_t keeper, int channel)
 	}
 }
 
-/* Start the command with a supervisor beside it, and end as it ends. */
-int supervise(const struct step *supervisor, int (*confine)(void))
+/* Start the command with a supervisor beside it, and end as it ends. S starts its interpreter as soon as there is a mask
+ * for it to be in; the command's process makes the rest ready meanwhile. */
+int supervise(const struct step *supervisor)
 {
 	struct sigaction plain = {.sa_handler = SIG_DFL}, before;
 	int channel[2];
+	session.committed = mmap(NULL, sizeof(bool), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	if (session.committed == MAP_FAILED)
+		_exit(125);
 	sigaction(SIGCHLD, &plain, &before); /* ignored, it would take the ends of children away */
 	ignored = before.sa_handler == SIG_IGN;
 	sigfillset(&every);
@@ -221,19 +259,19 @@ int supervise(const struct step *supervisor, int (*confine)(void))
 	if (keeper < 0)
 		fall("fork");
 	if (keeper == 0) {
+		session.is_beside = true;
 		close(channel[0]);
-		keep(supervisor, confine, channel[1]);
+		keep(supervisor, channel[1]);
 	}
 	close(channel[1]);
-	let_go(2); /* stderr is for the one thing we may have to say */
-	const int ours[] = {channel[0], session.lock}, first = ours[0] < ours[1] ? ours[0] : ours[1];
-	const int second = ours[0] < ours[1] ? ours[1] : ours[0];
-	if (first > 3)
-		syscall(SYS_close_range, 3, first - 1, 0);
-	if (second > first + 1)
-		syscall(SYS_close_range, first + 1, second - 1, 0);
-	syscall(SYS_close_range, second + 1, ~0U, 0);
-	return wait_for(keeper, channel[0]);
+	sweep(); /* we stay outside of the mask, and have time */
+	int code = wait_for(keeper, channel[0]);
+	if (code >= 0)
+		return code;
+	prctl(PR_SET_CHILD_SUBREAPER, 0, 0, 0, 0);
+	sigaction(SIGCHLD, &before, NULL);
+	sigprocmask(SIG_SETMASK, &former, NULL);
+	fall("no supervisor could be made ready");
 }
 
 /* The sweep -------------------------------------------------------------------------------------------------- */
@@ -277,8 +315,9 @@ static bool is_named(const char *directory)
 
 /* Remove the directories of sessions of which nothing is left: their lock is free, and nobody names them. Done before a
  * user namespace is entered: in there the environments of those outside cannot be read. */
-void sweep(const char *shelf)
+void sweep(void)
 {
+	const char *shelf = text(only('t', 1), 0);
 	char path[PATH_MAX];
 	DIR *sessions = opendir(shelf);
 	pid_t child = -1;

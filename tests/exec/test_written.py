@@ -54,7 +54,9 @@ def test_a_start_that_was_made_before_needs_no_launcher_and_is_confined(
 
 
 @pytest.mark.parametrize("name", POLICIES)
-@pytest.mark.parametrize("command", [["sh", "-c", "exit 42"], ["sh", "-c", "kill -TERM $$"], ["sh", "-c", "kill -KILL $$"]])
+@pytest.mark.parametrize(
+    "command", [["sh", "-c", "exit 42"], ["sh", "-c", "kill -TERM $$"], ["sh", "-c", "kill -KILL $$"]]
+)
 def test_the_end_is_the_command_s(
     account: Account, project: Path, exec_alone: Path, name: str, command: list[str]
 ) -> None:
@@ -221,7 +223,9 @@ def test_another_environment_is_another_start(
     assert _run(account, exec_alone, project, account.alone, "true", env=more)[0] == 125
 
 
-@pytest.mark.parametrize("words", [["--audit"], ["--state", "/tmp/x"], ["--recording", "x"], ["--tell=1"], ["--what"], []])
+@pytest.mark.parametrize(
+    "words", [["--audit"], ["--state", "/tmp/x"], ["--recording", "x"], ["--tell=1"], ["--what"], []]
+)
 def test_words_that_it_does_not_know_are_the_launcher_s(
     account: Account, project: Path, exec_alone: Path, words: list[str]
 ) -> None:
@@ -261,7 +265,9 @@ def test_a_damaged_file_starts_nothing(account: Account, project: Path, exec_alo
     assert _run(account, exec_alone, project, account.alone, "true")[0] == 0
 
 
-def test_a_daemon_that_let_go_of_the_lock_keeps_its_directory(account: Account, project: Path, exec_alone: Path) -> None:
+def test_a_daemon_that_let_go_of_the_lock_keeps_its_directory(
+    account: Account, project: Path, exec_alone: Path
+) -> None:
     """Its environment names it: a sweep from within a user namespace would not see that."""
     written.start_of(account, project, account.alone)
     daemon = 'echo "$TMPDIR"; (exec 0<&- 1>&- 2>&-; for fd in /proc/self/fd/*; do n=${fd##*/}; eval "exec $n<&-"; done; exec sleep 60) &'
@@ -330,3 +336,50 @@ def test_whatever_call_fails_nothing_starts_unconfined(account: Account, project
             assert code == 125, (line, code, said)
             refused += 1
     assert refused > 10
+
+
+# What fails, and whether the start is on record by then: before, the launcher makes it; after, nobody does.
+_BESIDE = {
+    "unshare": False,
+    "mount": False,
+    "landlock_add_rule": False,
+    "landlock_restrict_self": True,
+    "seccomp": True,
+}
+
+
+@pytest.mark.parametrize("call", _BESIDE)
+def test_what_fails_beside_the_supervisor_starts_nothing(
+    account: Account, project: Path, exec_alone: Path, call: str
+) -> None:
+    if not shutil.which("strace"):
+        pytest.skip("needs strace")
+    start = written.start_of(account, project, "login-node")
+    if call in ("unshare", "mount") and b"u" not in {letter for letter, _ in written.steps_of(start.read_bytes())}:
+        pytest.skip("no mask here")
+    events = account.state / "events.jsonl"
+    before = len(events.read_text().splitlines()) if events.exists() else 0
+    traced = ["strace", "-f", "-o", "/dev/null", "-e", f"trace={call}", "-e", f"inject={call}:error=EPERM"]
+    words = [str(exec_alone), "run", "--policy", "login-node", "--", "touch", "started"]
+    done = account.command([*traced, *words], cwd=project, env={"GUARD_DEBUG": "1"})
+    said = [json.loads(line)["rule"] for line in events.read_text().splitlines()[before:]] if events.exists() else []
+    assert done.returncode == 125, done.stderr
+    assert ("/nonexistent/launcher" in done.stderr) == (not _BESIDE[call]), done.stderr
+    assert said == (["session-start", "start-refused"] if _BESIDE[call] else [])
+    assert not (project / "started").exists()
+    assert _run(account, exec_alone, project, "login-node", "touch", "started")[0] == 0  # positive control
+    assert (project / "started").exists()
+
+
+@pytest.mark.parametrize("program", ["/nonexistent/python", "/bin/false", "/bin/true"])
+def test_without_its_supervisor_nothing_starts(account: Account, project: Path, exec_alone: Path, program: str) -> None:
+    start = written.start_of(account, project, "login-node")
+    whole = start.read_bytes()
+    steps = written.steps_of(whole)
+    next(fields for letter, fields in steps if letter == b"S")[0] = program.encode()
+    start.write_bytes(written.with_head(written.body_of(steps)))
+    code, said = _run(account, exec_alone, project, "login-node", "touch", "started")
+    assert code in (1, 125), said
+    assert not (project / "started").exists()
+    start.write_bytes(whole)
+    assert _run(account, exec_alone, project, "login-node", "touch", "started")[0] == 0  # positive control

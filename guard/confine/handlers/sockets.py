@@ -47,7 +47,7 @@ class UnixSockets:
         self._allowed = tuple({path for name in supervisor.setting("unix_allow") for path in (name, real_path(name))})
         self._own = Own(_alive)
         self._waiters = waiters
-        self._maker = _Maker(supervisor.ruleset, self._own.add)
+        self._maker = _Maker(lambda: supervisor.ruleset, self._own.add)
 
     # bind ---------------------------------------------------------------------------------------------
 
@@ -192,11 +192,11 @@ class _Maker:
     """A thread under the tree's Landlock rules, with a working directory and a umask of its own.
 
     Args:
-        ruleset: descriptor of the tree's Landlock ruleset, -1 for none.
+        ruleset: gives the descriptor of the tree's Landlock ruleset, which is there when the tree is; -1 for none.
         made: told the marks of each socket that was bound.
     """
 
-    def __init__(self, ruleset: int, made: "Callable[[tuple[int, int]], None]") -> None:
+    def __init__(self, ruleset: "Callable[[], int]", made: "Callable[[tuple[int, int]], None]") -> None:
         self._ruleset = ruleset
         self._made = made
         self._jobs: list[_Making] = []
@@ -221,8 +221,9 @@ class _Maker:
         ready = False
         try:
             syscall("unshare", _CLONE_FS)
-            if self._ruleset >= 0:
-                syscall("landlock_restrict_self", self._ruleset, 0)
+            ruleset = self._ruleset()
+            if ruleset >= 0:
+                syscall("landlock_restrict_self", ruleset, 0)
             ready = True
         except OSError:
             pass  # then every job is refused
