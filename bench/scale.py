@@ -1,25 +1,29 @@
 """Three hundred supervised sessions of fifty users at once: how long each starts, and what it keeps in memory.
 
-Needs root, to make users. Sessions are started one after the other, and all stay; each under login-node in a project
-of its own. Time is from the start of guard to the first word of the command. Memory is the proportional set size
-(smaps_rollup) of all of guard's processes of a session. Then one user does all the storm that one can (a process for
-each CPU that is refused and rewritten without end) while another's sessions start: nothing of his is to grow slower
-than by his share of the CPU. Beside: bwrap, which stays beside its command as well, started in the same way.
+Needs root, to make users. Each session is under login-node, in a project of its user's, and stays. They arrive as on a
+login node, ten a second, whatever those before are doing; and then all in one instant, which no machine of two cores
+can serve quickly, beside bwrap in the same way. Time is from the start of guard to the first word of the command.
+Memory is the proportional set size (smaps_rollup) of all of guard's processes of a session, with all of them there.
+Then one user does all the storm that one can (a process for each CPU that is refused and rewritten without end) while
+another's sessions start: nothing of his is to grow slower than by his share of the CPU. What one user could use up for
+another is tried in tests/system/test_shared.py.
 
-Environment: GUARD_BENCH_USERS (50), GUARD_BENCH_SESSIONS (6, for each).
+Environment: GUARD_BENCH_USERS (50), GUARD_BENCH_SESSIONS (6, for each), GUARD_BENCH_RATE (10 a second).
 """
 
 from __future__ import annotations
 
 import json
 import os
+import selectors
 import shutil
 import signal
 import statistics
 import subprocess
 import sys
 import time
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import stage
@@ -28,6 +32,7 @@ from tests.conftest import GUARD, Account, _Accounts
 
 USERS = int(os.environ.get("GUARD_BENCH_USERS", "50"))
 SESSIONS = int(os.environ.get("GUARD_BENCH_SESSIONS", "6"))
+RATE = float(os.environ.get("GUARD_BENCH_RATE", "10"))
 AIM_MS, AIM_MB = 150.0, 10.0
 WORD = ["sh", "-c", "echo ready; exec sleep 3600"]
 STORM = """
@@ -40,16 +45,67 @@ while True:
 """
 
 
-def start(account: Account, project: Path, head: list[str]) -> tuple[subprocess.Popen[bytes], float]:
-    """Start a session; the process, and milliseconds to its first word."""
+class Sessions:
+    """Sessions that were started and are still there.
+
+    Args:
+        head: what is put in front of the command.
+    """
+
+    def __init__(self, head: list[str]) -> None:
+        self._head = head
+        self.running: list[subprocess.Popen[bytes]] = []
+        self.taken: list[float] = []  # milliseconds to the first word
+        self._waiting = selectors.DefaultSelector()
+
+    def start(self, account: Account, project: Path) -> None:
+        """Start one; it is not waited for."""
+        began = time.perf_counter()
+        process = subprocess.Popen(  # type: ignore[call-overload]
+            [*self._head, *WORD], cwd=project, env=account.environment(), stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, start_new_session=True, **account.identity(),
+        )  # fmt: skip
+        self.running.append(process)
+        self._waiting.register(process.stdout, selectors.EVENT_READ, began)
+
+    def hear(self, until: float) -> None:
+        """Hear first words until a moment of `time.perf_counter`, or all of them."""
+        while self._waiting.get_map():
+            left = until - time.perf_counter()
+            if left <= 0:
+                return
+            for key, _ in self._waiting.select(min(left, 60)):
+                self.taken.append(1000 * (time.perf_counter() - key.data))
+                if os.read(key.fd, 64) != b"ready\n":
+                    raise SystemExit("scale: a session did not start")
+                self._waiting.unregister(key.fileobj)
+        time.sleep(max(0, until - time.perf_counter()) if until != float("inf") else 0)
+
+    def end(self) -> None:
+        """End them by their first processes."""
+        for process in self.running:
+            with suppress(ProcessLookupError):
+                process.send_signal(signal.SIGTERM)
+        for process in self.running:
+            process.wait()
+            if process.stdout:
+                process.stdout.close()
+        self.running.clear()
+
+
+def arrive(sessions: Sessions, who: list[tuple[Account, Path]], rate: float) -> None:
+    """Start a session for each, so many a second, and hear them all.
+
+    Args:
+        sessions: in which they are.
+        who: account and project of each.
+        rate: a second; infinite: all in one instant.
+    """
     began = time.perf_counter()
-    process = subprocess.Popen(  # type: ignore[call-overload]
-        [*head, *WORD], cwd=project, env=account.environment(), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL, start_new_session=True, **account.identity(),
-    )  # fmt: skip
-    if process.stdout.readline() != b"ready\n":
-        raise SystemExit(f"scale: a session of {account.name} did not start")
-    return process, 1000 * (time.perf_counter() - began)
+    for number, (account, project) in enumerate(who):
+        sessions.hear(began + number / rate if rate != float("inf") else 0.0)
+        sessions.start(account, project)
+    sessions.hear(float("inf"))
 
 
 def memory(pid: int) -> float:
@@ -76,87 +132,82 @@ def main() -> int:
         print("scale: needs root, to make users", file=sys.stderr)
         return 2
     made = _Accounts()
-    running: list[subprocess.Popen[bytes]] = []
-    found: dict[str, object] = {}
+    found: dict[str, dict[str, float]] = {}
+    guard = [GUARD, "run", "--policy", "login-node", "--"]
+    contenders = {"guard": guard}
+    if shutil.which("bwrap"):
+        contenders["bwrap"] = ["bwrap", "--bind", "/", "/", "--dev", "/dev", "--unshare-pid", "--"]
     try:
         accounts = [made.new() for _ in range(USERS)]
-        projects = [account.directory("project") for account in accounts]
-        head = [GUARD, "run", "--policy", "login-node", "--"]
-        compiled = GUARD if GUARD.endswith("-exec") else GUARD + "-exec"
-        contenders = {"guard": head}
-        if os.path.exists(compiled):
-            contenders["guard-exec"] = [compiled, *head[1:]]
-        if shutil.which("bwrap"):
-            contenders["bwrap"] = ["bwrap", "--bind", "/", "/", "--dev", "/dev", "--unshare-pid", "--"]
-        rows = [("sessions at once", "start p50 ms", "p99 ms", "worst ms", "PSS MB, worst")]
-        for name, command in contenders.items():
-            for account, project in zip(accounts, projects, strict=True):  # plans and written starts are made
-                warm, _ = start(account, project, command)
-                end([warm])
-            taken = []
-            sessions = []
-            for _ in range(SESSIONS):
-                for account, project in zip(accounts, projects, strict=True):
-                    process, milliseconds = start(account, project, command)
-                    sessions.append(process)
-                    taken.append(milliseconds)
-            running += sessions
-            worst = max(memory(process.pid) for process in sessions)
-            found[name] = {"sessions": len(sessions), "p50": statistics.median(taken), "p99": percentile(taken, 0.99),
-                           "worst": max(taken), "pss": worst}  # fmt: skip
-            figures = (statistics.median(taken), percentile(taken, 0.99), max(taken))
-            rows.append((f"{len(sessions)} x {name}", *(f"{figure:.1f}" for figure in figures), f"{worst:.2f}"))
-            end(sessions)
-        beside = beside_a_storm(accounts[0], accounts[1], projects, head)
-        found["beside a storm"] = beside
-        print(stage.table(rows))
-        print("one user's starts, ms: {quiet:.1f} in quiet, {storm:.1f} beside another's storm".format(**beside))
-        print(json.dumps(found))
-        mine = found["guard"]
-        assert isinstance(mine, dict)
-        print(f"p99 {mine['p99']:.0f} ms, aim {AIM_MS:.0f}: {'held' if mine['p99'] < AIM_MS else 'NOT HELD'}")
-        print(f"PSS {mine['pss']:.1f} MB, aim {AIM_MB:.0f}: {'held' if mine['pss'] <= AIM_MB else 'NOT HELD'}")
+        places = [(account, account.directory("project")) for account in accounts]
+        rows = [("sessions that stay", "start p50 ms", "p99 ms", "worst ms", "PSS MB, worst")]
+        for how, rate in ((f"{RATE:g} a second", RATE), ("in one instant", float("inf"))):
+            for name, head in contenders.items():
+                for _ in range(2):  # plans and written starts are made
+                    with started(head, places) as warm:
+                        warm.hear(float("inf"))
+                sessions = Sessions(head)
+                try:
+                    arrive(sessions, places * SESSIONS, rate)
+                    worst = max(memory(process.pid) for process in sessions.running)
+                finally:
+                    sessions.end()
+                taken = sessions.taken
+                figures = (statistics.median(taken), percentile(taken, 0.99), max(taken))
+                rows.append((f"{len(taken)} x {name}, {how}", *(f"{figure:.1f}" for figure in figures), f"{worst:.2f}"))
+                found[f"{name}, {how}"] = dict(zip(("p50", "p99", "worst", "pss"), (*figures, worst), strict=True))
+        found["beside a storm"] = beside = beside_a_storm(places[0], places[1], guard)
     finally:
-        end(running)
         made.remove()
+    print(stage.table(rows))
+    print("one user's starts, ms: {quiet:.1f} in quiet, {storm:.1f} beside another's storm".format(**beside))
+    print(json.dumps(found))
+    mine = next(iter(found.values()))
+    print(f"p99 {mine['p99']:.0f} ms, aim {AIM_MS:.0f}: {'held' if mine['p99'] < AIM_MS else 'NOT HELD'}")
+    print(f"PSS {mine['pss']:.1f} MB, aim {AIM_MB:.0f}: {'held' if mine['pss'] <= AIM_MB else 'NOT HELD'}")
     return 0
 
 
-def beside_a_storm(stormy: Account, other: Account, projects: list[Path], head: list[str]) -> dict[str, float]:
+@contextmanager
+def started(head: list[str], who: list[tuple[Account, Path]]) -> Iterator[Sessions]:
+    """One session for each, ended afterwards; started one after the other."""
+    sessions = Sessions(head)
+    try:
+        for account, project in who:
+            sessions.start(account, project)
+            sessions.hear(float("inf"))
+        yield sessions
+    finally:
+        sessions.end()
+
+
+def beside_a_storm(stormy: tuple[Account, Path], other: tuple[Account, Path], head: list[str]) -> dict[str, float]:
     """Median start of one user's session in quiet, and while another's sessions do nothing but ask."""
 
     def median() -> float:
         taken = []
         for _ in range(15):
-            process, milliseconds = start(other, projects[1], head)
-            end([process])
-            taken.append(milliseconds)
+            with started(head, [other]) as sessions:
+                taken += sessions.taken
         return statistics.median(taken)
 
     quiet = median()
-    stormy.write(projects[0] / "f")
+    account, project = stormy
+    account.write(project / "f")
     storms = [
         subprocess.Popen(  # type: ignore[call-overload]
-            [*head, "/usr/bin/python3", "-c", STORM], cwd=projects[0], env=stormy.environment(),
-            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, **stormy.identity(),
+            [*head, "/usr/bin/python3", "-c", STORM], cwd=project, env=account.environment(),
+            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, **account.identity(),
         )
         for _ in range(os.cpu_count() or 1)
     ]  # fmt: skip
     try:
         return {"quiet": quiet, "storm": median()}
     finally:
-        end(storms)
-
-
-def end(processes: list[subprocess.Popen[bytes]]) -> None:
-    """End sessions by their first process."""
-    for process in processes:
-        with suppress(ProcessLookupError):
-            process.send_signal(signal.SIGTERM)
-    for process in processes:
-        process.wait()
-        if process.stdout:
-            process.stdout.close()
+        for process in storms:
+            process.terminate()
+        for process in storms:
+            process.wait()
 
 
 if __name__ == "__main__":
