@@ -39,7 +39,7 @@ def message():
 def datagram():
     there.sendmsg([b"x"], [], 0, to)
     here.recv(9)
-call = {"bind": bind, "connect": connect, "chmod": lambda: os.chmod("f", 0o644), "exec": exec, "message": message,
+call = {"bind": bind, "connect": connect, "chmod": lambda: os.chmod("f", 0o644), "fork+exec": exec, "message": message,
         "datagram": datagram}[kind]
 call()
 began = time.perf_counter()
@@ -47,7 +47,7 @@ for _ in range(count):
     call()
 print((time.perf_counter() - began) / count * 1e6)
 """
-COUNTS = {"bind": 2000, "connect": 2000, "chmod": 3000, "exec": 150, "message": 3000, "datagram": 2000}
+COUNTS = {"bind": 2000, "connect": 2000, "chmod": 3000, "fork+exec": 150, "message": 3000, "datagram": 2000}
 
 
 def main() -> int:

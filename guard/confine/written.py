@@ -368,17 +368,22 @@ class Writer:
                 writer._note_sources(plan)
             return fresh
 
+        def new_plan(request: "state.Request", kept: str) -> "tuple[dict[str, Any], bytes]":
+            if state.is_site(writer._launch.options.config):
+                writer.spoil("where a site decides only root's plans count")
+            return plan_made_now(request, kept)
+
         def name_of(kind: str, number: int) -> str:
             writer.spoil(f"the name of {kind} {number}, which the name service may change")
             return name_of_number(kind, number)
 
         kernel_mount, kernel_syscall = kernel.mount, kernel.syscall
-        plan_is_fresh, name_of_number = state.is_fresh, state._name_of
+        plan_is_fresh, plan_made_now, name_of_number = state.is_fresh, state._new_plan, state._name_of
         self._replaced: list[tuple[Any, str, Any]] = []
         for module, name, other in (
             *((module, "os", witness) for module in (confine, kernel, places, state, launching)),
             (landlock, "Ruleset", Ruleset), (kernel, "mount", mount), (kernel, "syscall", syscall),
-            (state, "is_fresh", is_fresh), (state, "_name_of", name_of),
+            (state, "is_fresh", is_fresh), (state, "_new_plan", new_plan), (state, "_name_of", name_of),
             (sys, "stderr", _Said(sys.stderr, self._taken)),
         ):  # fmt: skip
             self._replaced.append((module, name, getattr(module, name)))
@@ -463,7 +468,6 @@ class Writer:
             (not self._has_ruleset, "no Landlock"),
             (launch.fault or not launch.spool or launch.spool.lost(), "events"),
             (plan["mode"] != "enforce" or plan["alerts"] or launch.options.audit, "the mode"),
-            (state.is_site(launch.options.config) and plan["request"][0] != "site", "not a plan of root's"),
             (launching.sandboxed() or os.getuid() != launch.uid, "another sandbox"),
             (kernel._ENCODING != "utf-8", "the encoding"),
             (launch.options.state_named and launch.options.state != kernel.decode(self._environment.get(

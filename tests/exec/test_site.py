@@ -209,13 +209,24 @@ def test_a_user_in_another_group_is_decided_anew(
     assert done.stdout == "kept\n", "root only observes whoever is in that group"
 
 
-def test_a_start_under_a_layer_of_the_user_s_own_is_not_written_down(node: Node, user: Account) -> None:
+@pytest.mark.parametrize("how", ["a project's layer", "a policy by name"])
+def test_a_start_of_which_root_has_made_no_plan_is_not_written_down(node: Node, user: Account, how: str) -> None:
     project = user.directory("layered")
-    user.write(project / ".guard.toml", "schema = 1\n[files]\ndeny = ['{project}/secret']\n")
+    options = []
+    if how == "a policy by name":
+        node.write("policies/site.toml", 'name = "site"\nextends = "login-node"\n')
+        compile_(node)
+        options = ["--policy", "site"]
+    else:
+        user.write(project / ".guard.toml", "schema = 1\n[files]\ndeny = ['{project}/secret']\n")
     shutil.rmtree(shelf(user), ignore_errors=True)
     try:
-        warm(node, user, project)
+        for _ in range(3):
+            assert node.guard(user, ["true"], *options, cwd=project, env=USUAL).returncode == 0
         assert not shelf(user).exists() or not list(shelf(user).iterdir())
+        (project / ".guard.toml").unlink(missing_ok=True)
+        warm(node, user, project)
+        assert list(shelf(user).iterdir()), "positive control: without it, there is one"
     finally:
         shutil.rmtree(project)
 
