@@ -215,6 +215,9 @@ static int wait_for(pid_t keeper, int channel)
 			}
 			if (gone == keeper && !command) {
 				end_children(); /* only then is it certain what is on record */
+				for (int number = 1; !*session.committed && number < 65; number++)
+					if (held[number])
+						kill(getpid(), number); /* for the launcher */
 				if (!*session.committed)
 					return -1;
 				if (WIFEXITED(status))
@@ -245,9 +248,10 @@ int supervise(const struct step *supervisor)
 {
 	struct sigaction plain = {.sa_handler = SIG_DFL}, before;
 	int channel[2];
-	session.committed = mmap(NULL, sizeof(bool), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-	if (session.committed == MAP_FAILED)
-		_exit(125);
+	void *shared = mmap(NULL, sizeof(bool), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	if (shared == MAP_FAILED)
+		fall("mmap");
+	session.committed = shared;
 	sigaction(SIGCHLD, &plain, &before); /* ignored, it would take the ends of children away */
 	ignored = before.sa_handler == SIG_IGN;
 	sigfillset(&every);
