@@ -64,7 +64,7 @@ def as_user(account: Account, work: Callable[[], object], cwd: Path) -> object:
             print(error, file=sys.stderr)
             os._exit(1)
         except BaseException as error:  # noqa: BLE001 - the child ends here whatever it is
-            print(f"bench: as {account.name}: {error!r}; `make setup` lets every user reach guard", file=sys.stderr)
+            print(f"bench: as {account.name}: {error!r}", file=sys.stderr)
             os._exit(1)
         os._exit(0)
     os.close(write)
