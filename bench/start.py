@@ -82,6 +82,8 @@ def main() -> None:
     aims = {"guard run": max(12.0, 20 * bare), "guard run, supervised": 16.0}
     if "bwrap" in times:
         aims["guard run"] = min(aims["guard run"], statistics.median(times["bwrap"]))
+    if "codex sandbox" in times:  # it judges addresses, too
+        aims["guard run, supervised"] = min(aims["guard run, supervised"], statistics.median(times["codex sandbox"]))
     for name, allowed in aims.items():
         taken = statistics.median(times[name])
         print(f"{name}: {taken:.2f} ms, aim {allowed:.2f} ms: {'held' if taken <= allowed else 'NOT HELD'}")

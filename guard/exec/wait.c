@@ -256,7 +256,6 @@ int supervise(const struct step *supervisor)
 	ignored = before.sa_handler == SIG_IGN;
 	sigfillset(&every);
 	sigprocmask(SIG_BLOCK, &every, &former);
-	prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0);
 	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, channel))
 		fall("socketpair");
 	pid_t keeper = fork();
@@ -269,6 +268,7 @@ int supervise(const struct step *supervisor)
 	}
 	close(channel[1]);
 	sweep(); /* we stay outside of the mask, and have time */
+	prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); /* long before S lets anything start; a sweep is nobody's child */
 	int code = wait_for(keeper, channel[0]);
 	if (code >= 0)
 		return code;
