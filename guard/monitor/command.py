@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import ctypes
-import gc
 import os
 import sys
 from collections.abc import Sequence
 from typing import NoReturn
 
 from guard.errors import EXIT_CANNOT, EXIT_FOUND, GuardError, MonitorError, UsageError
-from guard.monitor import answers, catalogue, service, settings
+from guard.monitor import answers, catalogue, memory, service, settings
 from guard.monitor.choose import open_source
 from guard.monitor.source import BACKENDS, Settings, Source
 from guard.policy.source import check_private
@@ -128,15 +126,14 @@ def _serve(told: argparse.Namespace, named: str, config: str) -> None:
     check_private(config)
     check_private(state)
     os.makedirs(state, mode=0o755, exist_ok=True)
+    memory.be_frugal()
     options = service.Options(config, state, told.backend, told.enforce, rows, networks, named)
     service.Service(options, _open, _log).run()
 
 
 def _open(backend: str, told: Settings, pinned: bool) -> Source:
     source = open_source(backend, told, pinned=pinned)
-    # The load needed the types of the whole kernel, 20 MB; the allocator would keep them.
-    gc.collect()
-    ctypes.CDLL(None).malloc_trim(0)
+    memory.give_back(collect=True)  # the load needed the types of the whole kernel, 20 MB
     return source
 
 

@@ -13,6 +13,7 @@ from guard.events.model import Event, Severity
 from guard.events.privacy import EXEMPT, Minimiser, Privacy, node_key
 from guard.events.settings import Settings, load
 from guard.events.spool import Spool
+from guard.monitor import memory
 
 
 class Own:
@@ -38,8 +39,9 @@ class Own:
         self._spool.append([entry for event in events if (entry := self._kept(event)) is not None])
 
     def close(self) -> None:
-        """Let go."""
+        """Let go, of the database's store too."""
         self._spool.close()
+        memory.give_back()
 
     def _kept(self, event: Event) -> Entry | None:
         """Leave out of an event what the site does not keep of a person; None where that is all of it."""

@@ -8,7 +8,6 @@ removes all of it, without a daemon.
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Iterator
 
 from guard.errors import MonitorError
@@ -56,8 +55,12 @@ def held(generation: str) -> int:
 
 def keep_only(generation: str, directory: str = DIRECTORY) -> None:
     """Take away what other starts pinned; with generation "", everything, maps too."""
-    for other in list(generations(directory)):
-        if other != generation:
-            shutil.rmtree(other, ignore_errors=True)
+    others = [each for each in generations(directory) if each != generation]
+    if not others and (generation or not os.path.exists(directory)):
+        return
+    import shutil  # half a megabyte, for what is seldom there
+
+    for other in others:
+        shutil.rmtree(other, ignore_errors=True)
     if not generation:
         shutil.rmtree(directory, ignore_errors=True)

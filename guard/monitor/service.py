@@ -256,9 +256,9 @@ class Service:
             for tree, living in before.trees:
                 self._watch.admission.restore(tree, living)
         self._tell_all(self._watch.seed())
+        self._notifier.tell("READY=1", f"STATUS={self._state()}")  # every program is attached: nobody waits for a disk
         self._outlet.pump()
         self._remember(clean=False)
-        self._notifier.tell("READY=1", f"STATUS={self._state()}")
         self._log(f"ready: backend {status.backend}, {len(self._watch.lineage.trees)} trees")
 
     def _loop(self) -> None:

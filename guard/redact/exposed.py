@@ -6,12 +6,10 @@ Found out where the secret stands, by who may look there: the ledger of incident
 from __future__ import annotations
 
 import grp
-import hashlib
 import os
 import pwd
 import re
 import stat
-import subprocess
 from collections import Counter
 from contextlib import suppress
 from typing import Final
@@ -69,7 +67,9 @@ class Surroundings:
     def _context(self, path: str, sighting: Sighting, identity: str) -> str:
         """Name the line so that it is known again wherever it has moved to: its redacted text, and the how-manieth."""
         line = redact_bytes(sighting.text, self._scanner)
-        digest = hashlib.sha256(line.strip()).hexdigest()[:16]
+        from hashlib import sha256  # with OpenSSL's library, which a monitor that asks for no file is spared
+
+        digest = sha256(line.strip()).hexdigest()[:16]
         key = (path, identity, digest)
         self._seen[key] += 1
         return f"{digest}-{self._seen[key]}"
@@ -168,6 +168,11 @@ def _upstream(path: str) -> bytes:
     try:
         if os.stat(os.path.join(top, ".git")).st_uid != os.geteuid() or os.geteuid() == 0:
             return b""
+    except OSError:
+        return b""
+    import subprocess  # what asks for no file's upstream is spared it
+
+    try:
         done = subprocess.run(  # noqa: S603 - fixed words, and a name that cannot be an option
             ["/usr/bin/git", "-c", "core.fsmonitor=", "-c", "core.hooksPath=/dev/null", "--no-optional-locks",
              "cat-file", "blob", f"@{{upstream}}:./{name}"],
