@@ -17,7 +17,7 @@ import sqlite3
 import sys
 import tempfile
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -58,13 +58,14 @@ class Month:
     def __init__(self, nodes: int = 1740, users: int = 1600, agents: int = 300, days: int = 30, seed: int = 1) -> None:
         self.nodes, self.users, self.agents, self.days = nodes, users, agents, days
         self.expected = Expected()
+        self._agents: dict[int, Counter[str]] = defaultdict(Counter)
         self._random = random.Random(seed)
         self._made = 0
 
     def events(self) -> Iterator[dict[str, object]]:
         """Yield the events in the order of time, a day at once."""
         for day in range(self.days):
-            whole = [*self._hours(day), *self._keys(day), *self._acts(day), *self._trees(day)]
+            whole = [*self._trees(day), *self._hours(day), *self._keys(day), *self._acts(day)]
             whole.sort(key=lambda event: str(event["time"]))
             self.expected.events += len(whole)
             yield from whole
@@ -90,13 +91,14 @@ class Month:
                 "uid": 10_000 + user, "user": f"user{user:04d}"}  # fmt: skip
 
     def _hours(self, day: int) -> Iterator[dict[str, object]]:
-        """Commands of everybody else, counted by each node's monitor, an event an hour."""
+        """Commands of everybody, counted by each node's monitor, an event an hour."""
         whole = HUMAN_COMMANDS_A_DAY * self.users / self.nodes / 24
         for node in range(self.nodes):
             for hour in range(24):
                 count = int(self._random.expovariate(1) * whole)
                 self.expected.other += count
-                detail = {"execs": count, "scheduler": count // 30, "seconds": 3600.0}
+                agents = self._agents.pop(node, {}) if hour == 23 else {}
+                detail = {"execs": count, "scheduler": count // 30, "seconds": 3600.0, **agents}
                 yield self._event(
                     day * 86400 + hour * 3600 + 3599, node, "telemetry", "executions", "info", detail=detail
                 )
@@ -137,13 +139,14 @@ class Month:
                 )  # fmt: skip
 
     def _trees(self, day: int) -> Iterator[dict[str, object]]:
-        """A session a day of each user with an agent; its commands are told when it ends."""
+        """A session a day of each user with an agent; its commands are counted by the node's monitor, too."""
         for user in range(self.agents):
             node, second = self._random.randrange(self.nodes), day * 86400 + self._random.randrange(80_000)
             execs = int(self._random.expovariate(1) * HUMAN_COMMANDS_A_DAY * RATIO)
             polls, jobs = execs // 9, execs // 40
             e = self.expected
             e.agent, e.polls, e.jobs = e.agent + execs, e.polls + polls, e.jobs + jobs
+            self._agents[node].update(agents_execs=execs, agents_polls=polls, agents_submissions=jobs)
             yield self._event(second, node, "session", "tree-start", "info", tree=self._tree(user))
             yield self._event(second + 6000, node, "session", "tree-stop", "info", tree=self._tree(user),
                               detail={"execs": execs, "polls": polls, "submissions": jobs})  # fmt: skip

@@ -20,12 +20,15 @@ CHANGES: Final = frozenset(
 """Rules of events that tell of a change which somebody made or must know of."""
 
 GAUGES: Final[Mapping[str, Mapping[str, str]]] = {
-    "executions": {"execs": "other_commands"},
-    "tree-stop": {"execs": "agent_commands", "polls": "agent_polls", "submissions": "jobs"},
+    "executions": {
+        "execs": "other_commands", "agents_execs": "agent_commands", "agents_polls": "agent_polls",
+        "agents_submissions": "jobs",
+    },
     "monitor-gap": {"seconds": "unseen_seconds"},
     "coverage-lost": {"seconds": "unseen_seconds"},
 }
-"""Rule → number in its `detail` → what it is summed up as, by day and host. A tree is counted on the day it ends."""
+"""Rule → number in its `detail` → what it is summed up as, by day and host. Each is what came since the event before: a
+tree's own sums, told when it ends, are left out, or a command would count twice."""
 
 LOSSES: Final[Mapping[str, str]] = {"loss": "count", "events-lost": "lost"}
 """Rule of an event that tells of a loss → the number in its `detail`. A heartbeat repeats sums: it is none."""

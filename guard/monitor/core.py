@@ -16,8 +16,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from guard.errors import MonitorError
-from guard.monitor import cgroup, interpreters, objects, pins, procfs, reach, wire
-from guard.monitor.facts import AnyFact, CodeBy, Coverage, Exec, Loss, Mode, Program, boot_time
+from guard.monitor import cgroup, interpreters, objects, pins, proc, procfs, reach, wire
+from guard.monitor.facts import AnyFact, CodeBy, Coverage, Exec, Hold, Loss, Mode, Program, boot_time
 from guard.monitor.libbpf import Btf, Iterate, Library, Link, Map, Object, Ring
 from guard.monitor.libbpf import Program as Loaded
 from guard.monitor.look import Looker
@@ -199,13 +199,16 @@ class CoreSource:
                 if who is not None:
                     self._ready.append(procfs.listen_fact(boot_time(), who, label, listener))
 
-    def follow(self, on: bool) -> None:
+    def follow(self, on: bool) -> tuple[str, ...]:
         """Allow or forbid what costs every process; what enforces stays."""
+        if not on and self._always_on():
+            return ()
         self._allowed = on
-        if not on and self._following and not self._always_on():
+        if on:
+            return ()
+        if self._following:
             self._follow(False)
-        elif not on:
-            self._ready.append(Coverage(boot_time(), False, reach.without_following(self._backend)))
+        return reach.without_following(self._backend)
 
     def _keep_up(self) -> None:
         """Attach when the first label appears, detach some time after the last is gone."""
@@ -268,6 +271,8 @@ class CoreSource:
             fact = self._decoder.fact(record)
             if isinstance(fact, Exec) and fact.who.root:
                 fact = self._script(fact)
+            if isinstance(fact, Hold) and fact.other and self._is_of(fact.who.root, proc.group(fact.other)):
+                return  # one of its own threads
             if isinstance(fact, Mode):
                 looked = self._looker.settle(fact, wire.unsure(record))
                 if looked is None:
@@ -277,6 +282,10 @@ class CoreSource:
             self._undecoded += 1
             return
         self._ready.append(fact)
+
+    def _is_of(self, root: int, pid: int) -> bool:
+        row = self._map("procs").get(pid.to_bytes(4, "little"))
+        return row is not None and _PROC.unpack_from(row)[2] == root
 
     def _script(self, fact: Exec) -> Exec:
         """Look at an interpreter's script, where its name decides something; gives the fact as it then is.

@@ -362,6 +362,19 @@ class IoUring(Fact):
 
 
 @dataclass(frozen=True)
+class Hold(Fact):
+    """A process of a tree took hold of what is not the tree's: of another process, or of a terminal's input.
+
+    Args:
+        other: pid of that process, or of one of its threads, as who did it numbers it; 0 of a terminal.
+        what: `process` (ptrace, its memory read or written) or `terminal` (TIOCSTI: as if somebody had typed).
+    """
+
+    other: int
+    what: str = "process"
+
+
+@dataclass(frozen=True)
 class Walk(Fact):
     """A process of a tree asked for the metadata of many files (stat, getdents), said at every thousand.
 

@@ -5,7 +5,8 @@ One row a family of programs. What a row takes for asking (a version, a list, a 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import os
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 Words = Sequence[str]
@@ -61,24 +62,39 @@ def _starts(words: Words) -> bool:
     return bool(words) and words[0] not in ("--version", "--help", "-h", "version", "help")
 
 
+def _letters(words: Words, values: str) -> Iterator[str]:
+    """Give the option letters of a command line, as getopt(3) reads it, and long options whole.
+
+    Args:
+        values: letters that take a value.
+    """
+    rest = iter(words)
+    for word in rest:
+        if word == "--":
+            return
+        if word.startswith("--"):
+            yield word
+        elif word.startswith("-"):
+            for at, letter in enumerate(word[1:], 2):
+                yield letter
+                if letter in values:
+                    if at == len(word):
+                        next(rest, "")
+                    break
+
+
 def _at(words: Words) -> bool:
-    asks = ("-l", "-V", "-d", "-r", "-c", "--help", "--version")
-    return not any(word in asks or (word[:1] == "-" and word[1:2] != "-" and set(word[1:]) & set("lVdrc"))
-                   for word in words)  # fmt: skip
+    return set(_letters(words, "qftu")).isdisjoint({*"lVdrch", "--help", "--version"})
 
 
 def _crontab(words: Words) -> bool:
-    rest = list(words)
-    while rest[:1] and rest[0] in ("-u", "-c"):
-        rest = rest[2:]
-    if not rest:
-        return True  # reads a table from standard input
-    return not any(word in ("-l", "-r", "-V", "-h", "--help", "--version", "-T", "-i") for word in rest)
+    return set(_letters(words, "ucs")).isdisjoint({*"lrVhT", "--help", "--version"})
 
 
 _UNIT_VERBS = (
-    "start", "restart", "try-restart", "reload-or-restart", "enable", "reenable", "link", "edit", "isolate",
-    "set-property", "daemon-reload", "import-environment", "set-environment",
+    "start", "restart", "try-restart", "reload", "reload-or-restart", "try-reload-or-restart", "enable", "reenable",
+    "preset", "preset-all", "link", "edit", "isolate", "add-wants", "add-requires", "set-property", "set-default",
+    "daemon-reload", "daemon-reexec", "import-environment", "set-environment",
 )  # fmt: skip
 
 
@@ -87,7 +103,8 @@ def _verb(words: Words) -> str:
 
 
 def _systemctl(words: Words) -> bool:
-    return _verb(words) in _UNIT_VERBS
+    # The first word may be the value of an option (`-H host`): the verb is among the first two.
+    return any(word in _UNIT_VERBS for word in [word for word in words if not word.startswith("-")][:2])
 
 
 def _loginctl(words: Words) -> bool:
@@ -141,7 +158,8 @@ def ssh_target(words: Words) -> tuple[str, tuple[str, ...]]:
 
 def is_local(host: str) -> bool:
     """Whether a host's name is this machine's, as far as a name tells."""
-    return host.strip("[]").lower() in LOCAL or host.startswith("127.")
+    name, own = host.strip("[]").lower(), os.uname().nodename.lower()
+    return name in LOCAL or name.startswith("127.") or name == own or name == own.partition(".")[0]
 
 
 def _ssh(words: Words) -> bool:
@@ -159,10 +177,13 @@ def _ssh_here(words: Words) -> bool:
 
 
 _TMUX = (
-    "new", "new-session", "neww", "new-window", "splitw", "split-window", "send", "send-keys", "run", "run-shell",
-    "if", "if-shell", "respawnp", "respawn-pane", "respawnw", "respawn-window", "pipep", "pipe-pane", "source",
-    "source-file", "set-hook", "attach", "attach-session", "a", "at", "bind", "bind-key", "display-popup", "popup",
+    "neww", "new-session", "new-window", "splitw", "split-window", "send-keys", "run-shell", "if-shell", "respawnp",
+    "respawn-pane", "respawnw", "respawn-window", "pipep", "pipe-pane", "source-file", "set-hook", "attach-session",
+    "bind-key", "display-popup", "popup", "display-menu", "menu", "command-prompt", "confirm-before", "pasteb",
+    "paste-buffer", "choose-tree", "choose-client", "choose-buffer", "customize-mode",
 )  # fmt: skip
+"""Commands that have the server run something; tmux takes any beginning of a name."""
+_TMUX_ASKS = ("list-", "ls", "has", "kill", "show", "display-message", "info", "capture", "rename", "server-", "select")
 
 
 def _tmux(words: Words) -> bool:
@@ -175,7 +196,29 @@ def _tmux(words: Words) -> bool:
                 return True
             at += 1
         at += 1
-    return at >= len(words) or words[at] in _TMUX
+    return at >= len(words) or any(map(_tmux_runs, _tmux_commands(words[at:])))
+
+
+def _tmux_commands(words: Words) -> Iterator[Words]:
+    """Give the commands of a sequence: a word that ends in `;` ends one."""
+    command: list[str] = []
+    for word in words:
+        command.append(word.rstrip(";"))
+        if word.endswith(";"):
+            yield command
+            command = []
+    yield command
+
+
+def _tmux_runs(command: Words) -> bool:
+    name = command[0] if command else ""
+    if any("#(" in word for word in command):  # a format: the server runs what stands in it
+        return True
+    if name.startswith("set") and not name.startswith("set-h"):
+        return any(word.startswith("default-") for word in command)  # default-command, default-shell
+    if not name or name == "display" or name.startswith(_TMUX_ASKS):
+        return False
+    return any(each.startswith(name) for each in _TMUX)
 
 
 def tmux_socket(words: Words, uid: int, directory: str) -> str:
@@ -205,7 +248,10 @@ def _zellij(words: Words) -> bool:
     return "--version" not in words and _verb(words) in ("", "run", "action", "attach", "a", "edit", "ac", "r")
 
 
-_ENGINE = ("run", "exec", "start", "create", "build", "compose", "up", "apply", "restart", "attach", "buildx", "commit")
+_ENGINE = (
+    "run", "exec", "launch", "shell", "start", "create", "build", "compose", "up", "apply", "restart", "attach",
+    "buildx", "commit",
+)  # fmt: skip
 _ENGINE_ASKS = ("ps", "ls", "logs", "config", "images", "version", "top", "port", "inspect")
 
 
@@ -233,29 +279,54 @@ def _emacsclient(words: Words) -> bool:
     return any(word.startswith(("-e", "--eval")) for word in words)
 
 
+def _remote(words: Words) -> bool:
+    """Vim and nvim, asked to have another one do it."""
+    return any(word.startswith("--remote") for word in words)
+
+
+def _dtach(words: Words) -> bool:
+    return not set(_letters(words, "eErR")).isdisjoint("paA")
+
+
+def _kitty(words: Words) -> bool:
+    return any(word in ("launch", "send-text", "run", "new-window") for word in words) and "@" in words
+
+
+def _wezterm(words: Words) -> bool:
+    return words[:1] == ["cli"] and any(word in ("spawn", "split-pane", "send-text") for word in words)
+
+
 TABLE: tuple[HandOff, ...] = (
     HandOff("slurm", ("sbatch", "srun", "salloc", "sattach", "strigger"), _submits, "low", ("T1053",), "Slurm"),
     HandOff("batch-system", ("qsub", "bsub", "condor_submit", "qrsh", "oarsub", "flux-batch"), _submits, "low",
             ("T1053",), "the batch system"),
     HandOff("at", ("at", "batch"), _at, "medium", ("T1053.002",), "at, which runs it later"),
-    HandOff("cron", ("crontab",), _crontab, "medium", ("T1053.003",), "cron, which runs it again and again"),
+    HandOff("cron", ("crontab", "scrontab", "fcrontab", "incrontab"), _crontab, "medium", ("T1053.003",),
+            "cron, which runs it again and again"),
     HandOff("systemd", ("systemd-run", "run0", "systemd-cat"), _starts, "medium", ("T1543.002",), "systemd"),
     HandOff("systemd", ("systemctl",), _systemctl, "medium", ("T1543.002",), "systemd"),
     HandOff("systemd", ("loginctl",), _loginctl, "medium", ("T1543.002",), "systemd, beyond the login"),
     HandOff("systemd", ("machinectl",), _machinectl, "medium", ("T1543.002",), "systemd"),
     HandOff("systemd", ("busctl", "dbus-send", "gdbus", "qdbus"), _bus, "medium", ("T1543.002",), "systemd, by D-Bus"),
-    HandOff("ssh-here", ("ssh", "autossh"), _ssh_here, "medium", ("T1021.004",), "this machine, by ssh"),
-    HandOff("ssh", ("ssh", "autossh"), _ssh, "low", ("T1021.004",), "another machine, by ssh"),
+    HandOff("ssh-here", ("ssh", "autossh", "dbclient"), _ssh_here, "medium", ("T1021.004",), "this machine, by ssh"),
+    HandOff("ssh", ("ssh", "autossh", "dbclient"), _ssh, "low", ("T1021.004",), "another machine, by ssh"),
     HandOff("ssh", ("mosh", "rsh", "rlogin", "pdsh", "clush", "pssh", "parallel-ssh"), _starts, "low", ("T1021.004",),
             "other machines"),
     HandOff("tmux", ("tmux",), _tmux, "medium", ("T1564",), "a tmux server outside of the tree", outside=True),
     HandOff("tmux", ("screen",), _screen, "medium", ("T1564",), "a screen outside of the tree", outside=True),
     HandOff("tmux", ("zellij",), _zellij, "medium", ("T1564",), "a zellij server outside of the tree", outside=True),
-    HandOff("container", ("docker", "nerdctl", "ctr", "crictl", "kubectl", "docker-compose"), _engine, "medium",
-            ("T1610",), "a container engine"),
+    HandOff("container", ("docker", "nerdctl", "ctr", "crictl", "kubectl", "docker-compose", "podman-remote", "lxc",
+            "incus"), _engine, "medium", ("T1610",), "a container engine"),
+    HandOff("host-of-container", ("flatpak-spawn", "host-spawn", "distrobox-host-exec"), _starts, "medium",
+            ("T1611",), "the host that its container runs on"),
     HandOff("container-in-tree", ("podman", "apptainer", "singularity", "charliecloud", "ch-run", "enroot", "buildah"),
             _rootless, "info", ("T1610",), "a container that stays in the tree"),
     HandOff("editor", ("emacsclient",), _emacsclient, "low", ("T1559",), "an editor's server"),
+    HandOff("editor", ("vim", "gvim", "nvim", "vimx"), _remote, "low", ("T1559",), "an editor's server"),
+    HandOff("terminal", ("dtach", "abduco"), _dtach, "medium", ("T1564",), "a terminal that somebody else holds"),
+    HandOff("terminal", ("kitty", "kitten"), _kitty, "medium", ("T1564",), "a terminal's own process"),
+    HandOff("terminal", ("wezterm",), _wezterm, "medium", ("T1564",), "a terminal's own process"),
+    HandOff("terminal", ("gnome-terminal", "kgx", "ptyxis"), _starts, "medium", ("T1564",), "a terminal's server"),
 )  # fmt: skip
 """In order: the first row that knows the program and the arguments speaks."""
 

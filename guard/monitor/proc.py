@@ -95,6 +95,14 @@ def owner(pid: int) -> int:
     return -1
 
 
+def group(thread: int) -> int:
+    """The process that a thread belongs to; the number itself where it is gone."""
+    for line in _read(thread, "status", 4096).splitlines():
+        if line.startswith(b"Tgid:"):
+            return int(line.split()[1])
+    return thread
+
+
 def confined(pid: int) -> bool:
     """Whether the kernel holds a process under a filter, with no way to gain rights: what `guard run` does first."""
     found = dict(

@@ -141,6 +141,7 @@ class Service:
         self._cost = 0.0
         self._cost_before = (0.0, 0)
         self._counted = (0, 0)
+        self._hour = time.monotonic()
 
     def _open_own(self) -> Own:
         from guard.monitor.own_spool import open_own
@@ -256,8 +257,8 @@ class Service:
             for tree, living in before.trees:
                 self._watch.admission.restore(tree, living)
         self._tell_all(self._watch.seed())
-        self._notifier.tell("READY=1", f"STATUS={self._state()}")  # every program is attached: nobody waits for a disk
         self._outlet.pump()
+        self._notifier.tell("READY=1", f"STATUS={self._state()}")
         self._remember(clean=False)
         self._log(f"ready: backend {status.backend}, {len(self._watch.lineage.trees)} trees")
 
@@ -270,7 +271,7 @@ class Service:
             poll.register(descriptor, select.POLLIN)
         interval = min(self._source.interval, _TICK)
         ticked = reconciled = cost_at = remembered_at = time.monotonic()
-        hour = time.monotonic()
+        self._hour = time.monotonic()
         fed = 0.0
         while not self._asked_to_stop:
             poll.poll(int(interval * 1000))
@@ -305,10 +306,8 @@ class Service:
                 self._reconcile()
                 self._remember(clean=False)
                 self._notifier.tell(f"STATUS={self._state()}")
-            if now - hour >= HOUR:
-                self._count_hour(now - hour)
-                hour = now
-        self._count_hour(time.monotonic() - hour)
+            if now - self._hour >= HOUR:
+                self._count_hour(now)
 
     def _drain(self) -> int:
         """Take and judge what is there; returns how many facts that was."""
@@ -403,15 +402,17 @@ class Service:
             self._log(f"{self._options.state}: what the monitor remembers cannot be written: {error.strerror}")
         self._saving = time.monotonic() - begun
 
-    def _count_hour(self, seconds: float) -> None:
-        stats = self._source.stats()
+    def _count_hour(self, now: float) -> None:
+        """Tell what was started since the last such event, by agents and by nobody's agent: numbers to be added up."""
+        stats, work = self._source.stats(), self._watch.take_work()
         before, self._counted = self._counted, (stats.unlabelled_execs, stats.unlabelled_scheduler)
+        seconds, self._hour = now - self._hour, now
         detail: dict[str, Scalar] = {
             "execs": self._counted[0] - before[0], "scheduler": self._counted[1] - before[1],
+            "agents_execs": work.execs, "agents_polls": work.polls, "agents_submissions": work.submissions,
             "seconds": round(seconds, 1),
-            "agents_execs": sum(tree.execs for tree in self._watch.lineage.trees.values()),
         }  # fmt: skip
-        self._tell(say("executions", "programs started outside of every agent's tree", detail))
+        self._tell(say("executions", "programs started, outside of every agent's tree and in them", detail))
 
     def _finish(self) -> None:
         """Read what is there, hand on everything, remember; within the ten seconds that a stop may take."""
@@ -421,6 +422,7 @@ class Service:
         end = time.monotonic() + _FLUSH
         while time.monotonic() < end and self._drain():
             self._outlet.pump()
+        self._count_hour(time.monotonic())
         self._remember(clean=True)
         self._tell(say("monitor-stop", "the monitor was stopped", {"trees": len(self._watch.lineage.trees)}))
         if not self._outlet.flush(max(0.5, end - time.monotonic())):

@@ -6,7 +6,7 @@ No kernel and no clock of its own: the source, /proc and the time are given, so 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from guard.kernel import basename
 from guard.monitor import handing, rules
@@ -39,6 +39,20 @@ _ONCE = ("scheduler-polling", "commands", "metadata-walk")
 _EXEMPT_MOST = 4096
 
 
+@dataclass
+class Work:
+    """What agents' trees did, all together, since it was last taken.
+
+    Args:
+        execs: programs started.
+        polls, submissions: questions to a scheduler, and jobs given to it.
+    """
+
+    execs: int = 0
+    polls: int = 0
+    submissions: int = 0
+
+
 class Watch:
     """The trees, and what is said of them.
 
@@ -65,12 +79,18 @@ class Watch:
         self.admission = Admission(settings, self.lineage, labels, look, new_session, lambda: clock()[0])
         self.configure(settings)
         self.counts: dict[str, int] = {}
+        self.work = Work()
         self._labels = labels
         self._look = look
         self._arguments = arguments
         self._clock = clock
         self._dropped = 0
         self._exempt: dict[int, None] = {}
+
+    def take_work(self) -> Work:
+        """What trees did since this was last asked."""
+        work, self.work = self.work, Work()
+        return work
 
     def configure(self, settings: MonitorSettings) -> None:
         """Take other settings."""
@@ -167,12 +187,15 @@ class Watch:
             return
         now, window = self._clock()[1], self.settings.limits.window
         tree.commands.add(now, window)
+        self.work.execs += 1
         asks = handing.scheduler(image.names, image.words)
         if asks == "poll":
             tree.polls.add(now, window)
             tree.polls_ever += 1
+            self.work.polls += 1
         elif asks == "submit":
             tree.submissions += 1
+            self.work.submissions += 1
         yield from self._exposures(fact, image, tree)
         yield from self._judge(fact, self._context(fact))
 

@@ -20,6 +20,7 @@ from guard.monitor.facts import (
     Exit,
     Fact,
     Fork,
+    Hold,
     IoUring,
     Listen,
     Mode,
@@ -38,7 +39,7 @@ from guard.monitor.facts import (
 
 KINDS = (
     "", "Exec", "Fork", "Exit", "Mode", "Bind", "Listen", "Connect", "Received", "Taint", "TaintRead",
-    "CodeFromOutside", "WroteThenRan", "RawSyscall", "IoUring", "Walk",
+    "CodeFromOutside", "WroteThenRan", "RawSyscall", "IoUring", "Walk", "Hold",
 )  # fmt: skip
 """enum kind: the index is the number."""
 
@@ -71,6 +72,7 @@ _TYPES = {1: "stream", 2: "dgram", 3: "raw", 5: "seqpacket"}
 _NOT_KNOWN = 0xFFFFFFFF
 _ENTRIES = {1: "int80", 2: "x32"}
 _RING_SETUP = 255
+_HOLDS = ("process", "terminal")
 _OPERATIONS = {
     _RING_SETUP: "setup", 16: "connect", 18: "openat", 28: "openat2", 37: "mkdirat", 41: "fsetxattr", 42: "setxattr",
     56: "bind", 57: "listen",
@@ -212,6 +214,11 @@ def _walk(time: int, who: Process, verdict: Verdict, record: bytes) -> Fact:
     return Walk(time, who, _NUMBER.unpack_from(record, HEAD_BYTES)[0])
 
 
+def _hold(time: int, who: Process, verdict: Verdict, record: bytes) -> Fact:
+    other, how, _, _ = _NUMBER.unpack_from(record, HEAD_BYTES)
+    return Hold(time, who, other, _HOLDS[how])
+
+
 _Read = Callable[[int, Process, Verdict, bytes], Fact]
 _READERS: tuple[_Read, ...] = (
     _exec,  # no record is of kind 0
@@ -230,6 +237,7 @@ _READERS: tuple[_Read, ...] = (
     _raw,
     _ring,
     _walk,
+    _hold,
 )
 
 

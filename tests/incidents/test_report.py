@@ -46,6 +46,18 @@ def test_the_numbers_are_those_of_an_independent_count(tmp_path: Path) -> None:
     assert not found.complete
 
 
+def test_a_command_counts_once_however_often_it_is_told(tmp_path: Path) -> None:
+    """By the hour in which it was started; the sums of a tree that ends say it again, and are not added."""
+    site = Site(tmp_path)
+    hour = {"execs": 60, "scheduler": 2, "agents_execs": 40, "agents_polls": 5, "agents_submissions": 1, "seconds": 3600.0}
+    site.fold(
+        event("telemetry", "executions", T0 - 10, detail=hour), event("telemetry", "executions", detail=hour),
+        event("session", "tree-stop", detail={"execs": 80, "polls": 10, "submissions": 2}),
+    )  # fmt: skip
+    found = _figures(site).commands
+    assert (found.agent, found.other, found.polls, found.jobs) == (80, 120, 10, 2)
+
+
 @pytest.fixture
 def hostile(tmp_path: Path) -> Site:
     """A site in which every name and path is an attempt at markup, SQL or a formula."""

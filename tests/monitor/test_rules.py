@@ -1,11 +1,13 @@
 """Every rule finds its hostile examples at the right severity, and leaves the others alone."""
 
+import os
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from guard.events.model import Severity
+from guard.monitor import handing
 from guard.monitor.facts import Coverage, Loss, Verdict
 from guard.monitor.findings import Example, Rule
 from guard.monitor.rules import NAMES, TABLE, judge
@@ -80,3 +82,9 @@ def test_each_rule_has_a_page_that_says_what_the_table_says() -> None:
             f"write it anew: python -m guard.monitor.rules.pages docs/rules ({name})"
         )
     assert {path.name for path in folder.iterdir()} == set(pages())
+
+
+def test_this_machine_is_known_by_its_own_name_too() -> None:
+    own = os.uname().nodename
+    assert all(map(handing.is_local, (own, own.upper(), own.partition(".")[0], "localhost", "127.0.0.1", "[::1]")))
+    assert not any(map(handing.is_local, (f"{own}-2", "login2.example.org", "10.0.0.1")))

@@ -440,6 +440,24 @@ def test_programs_of_nobody_s_agent_are_counted_without_names(monitor: Monitor) 
         assert event["tree"]["user"] == ""
 
 
+def test_a_program_is_counted_once_an_agent_s_or_nobody_s_also_over_a_restart() -> None:
+    """Of a node on which others may work, too: what is told twice would be 3,000 more."""
+    count = 3000
+    with running() as made:
+        for _ in range(2):
+            root = made.act(f"for i in $(seq {count}); do /bin/true; done; squeue --me 2> /dev/null; true")
+            assert made.rule("tree-stop", root)["detail"]["execs"] >= count
+            made.stop()
+            made.start()
+        made.stop()
+        hours = [event["detail"] for event in made.events() if event["rule"] == "executions"]
+        agents = [hour["agents_execs"] for hour in hours]
+        assert len(hours) == 3
+        assert 2 * count <= sum(agents) < 3 * count
+        assert agents[2] < count
+        assert sum(hour["execs"] for hour in hours) < 2 * count
+
+
 def test_ordinary_acts_of_an_agent_ask_for_nobody_s_attention(monitor: Monitor) -> None:
     text = "mkdir d; touch d/f; chmod 755 d; chmod 640 d/f; ls -la; cat d/f; python3 -c 'print(1)'; sh -c 'echo hi'; sleep 0.1"
     assert loud(monitor.all_of(text)) == []

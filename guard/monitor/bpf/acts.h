@@ -81,8 +81,8 @@ static __always_inline void tell_mode(struct proc *p, u32 mode, u32 type, u32 be
 
 static __always_inline void tell_number(struct proc *p, u32 kind, u32 number, u32 a, u32 b) {
     struct number_record *e;
-    if (kind == K_RAW)
-        e = ALERT(K_RAW, struct number_record);
+    if (kind == K_RAW || kind == K_HOLD)
+        e = ALERT(kind, struct number_record);
     else
         e = TELL(kind, struct number_record);
     if (!e)
@@ -93,6 +93,22 @@ static __always_inline void tell_number(struct proc *p, u32 kind, u32 number, u3
     e->b = b;
     e->pad = 0;
     bpf_ringbuf_submit(e, 0);
+}
+/* It reads, writes or steers another process, which is of no tree or of another: what that does then is not this
+ * tree's. Threads (of ptrace) and numbers of another namespace are sorted out by the caller of the ring. */
+static __always_inline void tell_hold(struct proc *p, u32 pid) {
+    struct proc *other = bpf_map_lookup_elem(&procs, &pid);
+    if (!pid || p->held == pid || (other && other->root == p->root))
+        return;
+    p->held = pid;
+    tell_number(p, K_HOLD, pid, HOLD_PROCESS, 0);
+}
+/* Characters put into a terminal's input: whoever reads it next, the user's own shell, takes them as typed. */
+static __always_inline void tell_typed(struct proc *p) {
+    if (p->held == (u64)-1)
+        return;
+    p->held = -1;
+    tell_number(p, K_HOLD, 0, HOLD_TERMINAL, 0);
 }
 /* An ACL as the kernel holds it: may anybody write? -1: there is none. */
 static __always_inline int acl_in_kernel(struct posix_acl *acl) {

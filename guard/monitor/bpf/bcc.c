@@ -120,7 +120,6 @@ int process_exec(struct bpf_raw_tracepoint_args *ctx) {
     const unsigned char *name = READ(dentry, dentry, d_name.name);
     struct mm_struct *mm = READ(task_struct, t, mm);
     u64 begin = READ(mm_struct, mm, arg_start), end = READ(mm_struct, mm, arg_end), total = end - begin;
-    count(C_EXECS, 1);
     u32 kind = program((const char *)name) | program_at_end(path);
     if ((kind & (P_CODE | P_HINT)) && total) { /* `python3 /opt/bin/aider`: the word after the first */
         char word[128] = {};
@@ -140,6 +139,8 @@ int process_exec(struct bpf_raw_tracepoint_args *ctx) {
         }
     }
     if (!p) {
+        if (!(kind & P_HARNESS))
+            count(C_EXECS, 1);
         if (kind & P_SCHEDULER)
             count(C_SCHEDULER, 1);
         if (!(kind & (P_HARNESS | P_HINT)))

@@ -45,6 +45,10 @@
 #define NR_stat 4
 #define NR_lstat 6
 #define NR_getdents64 217
+#define NR_ptrace 101
+#define NR_ioctl 16
+#define NR_process_vm_readv 310
+#define NR_process_vm_writev 311
 #define NR_fstatat 262
 #elif defined(__TARGET_ARCH_arm64)
 #define NR_setxattr 5
@@ -56,6 +60,10 @@
 #define NR_fchmodat 53
 #define NR_openat 56
 #define NR_getdents64 61
+#define NR_ptrace 117
+#define NR_ioctl 29
+#define NR_process_vm_readv 270
+#define NR_process_vm_writev 271
 #define NR_read 63
 #define NR_write 64
 #define NR_readv 65
@@ -118,6 +126,8 @@ static __always_inline s64 of_i386(u32 n) {
     case 8: return NR_creat;
     case 14: return NR_mknod;
     case 15: return NR_chmod;
+    case 26: return NR_ptrace;
+    case 54: return NR_ioctl;
     case 39: return NR_mkdir;
     case 94: return NR_fchmod;
     case 187: case 239: return NR_sendfile;
@@ -144,7 +154,9 @@ static __always_inline s64 of_i386(u32 n) {
 /* x32 has own numbers for calls whose structures differ. */
 static __always_inline s64 of_x32(u32 n) {
     switch (n) {
+    case 514: return NR_ioctl;
     case 515: return NR_readv;
+    case 521: return NR_ptrace;
     case 516: return NR_writev;
     case 517: return NR_recvfrom;
     case 518: return NR_sendmsg;

@@ -233,6 +233,25 @@ HOOK(socket_connect) int BPF_PROG(connect_asked, struct socket *s, struct sockad
     return 0;
 }
 
+/* ---- other processes ---- */
+/* ptrace, process_vm_readv and _writev, /proc/PID/mem, pidfd_getfd; a mere look into /proc is PTRACE_MODE_READ. */
+HOOK(ptrace_access_check) int BPF_PROG(hold_asked, struct task_struct *other, unsigned int mode, int before) {
+    if (before)
+        return -EPERM;
+    struct proc *p = in_tree();
+    if (p && (mode & PTRACE_MODE_ATTACH))
+        tell_hold(p, BPF_CORE_READ((struct task_struct *)other, tgid));
+    return 0;
+}
+HOOK(file_ioctl) int BPF_PROG(control_asked, struct file *f, unsigned int what, unsigned long value, int before) {
+    if (before)
+        return -EPERM;
+    struct proc *p = what == TIOCSTI ? in_tree() : 0;
+    if (p)
+        tell_typed(p);
+    return 0;
+}
+
 /* ---- flow ---- */
 /* The hooks get files, not descriptors; what matters is whether it is standard input. */
 static __always_inline s32 descriptor(struct file *f) {

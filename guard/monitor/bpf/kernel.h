@@ -36,6 +36,7 @@ typedef struct {
 } kuid_t;
 struct super_block {
     u32 s_dev;
+    unsigned long s_magic;
 };
 struct inode {
     umode_t i_mode;
@@ -238,4 +239,9 @@ struct pt_regs {
 #define MAP_TYPE   0xf
 #define ACL_OTHER  0x20
 #define MAY_WRITE  2
+#define PROC_SUPER_MAGIC 0x9fa0
+#define PTRACE_MODE_ATTACH 2 /* include/linux/ptrace.h */
+#define PTRACE_ATTACH 16
+#define TIOCSTI 0x5412
+#define PTRACE_SEIZE  0x4206
 #define MAY_READ   4

@@ -119,7 +119,6 @@ static __always_inline void on_exec(struct task_struct *t, struct linux_binprm *
     u64 begin = BPF_CORE_READ(t, mm, arg_start), end = BPF_CORE_READ(t, mm, arg_end);
     u64 total = end > begin ? end - begin : 0;
 
-    count(C_EXECS);
     /* The name of the file that runs, links resolved (of a script: its interpreter), then that it was called by. */
     u32 program = program_named((const char *)BPF_CORE_READ(file, f_path.dentry, d_name.name));
     bool of_script = path != BPF_CORE_READ(bprm, interp);
@@ -206,6 +205,8 @@ static __always_inline void on_exec(struct task_struct *t, struct linux_binprm *
     if (p && harness && (author || (by_file & P_CODE) || (program & P_COPIED)))
         harness = 0;
     if (!p) {
+        if (!harness)
+            count(C_EXECS);
         if (program & P_SCHEDULER)
             count(C_SCHEDULER);
         if (!harness && !(program & P_HINT))

@@ -27,6 +27,7 @@ struct proc {
     struct key noted; /* the same of what it read as data: that says nothing of what it does with it later */
     struct key opened; /* the file that its script's name led to, where that was a link */
     u64 connected;
+    u64 held;          /* the process outside that it took hold of last: said once */
     char script[32];
 };
 struct mark {

@@ -69,15 +69,38 @@ static __always_inline void made(struct proc *p, u64 text, s64 dfd, u32 mode, u3
         return;
     mode_by_path(p, text, dfd, acl > 0 ? mode : mode & ~umask, type, by);
 }
+/* /proc/PID/mem, opened for writing. */
+static __always_inline void memory_opened(struct proc *p, struct file *f) {
+    struct dentry *d = BPF_CORE_READ(f, f_path.dentry);
+    const unsigned char *text = BPF_CORE_READ(d, d_name.name);
+    char name[12] = {};
+    u32 pid = 0;
+    bpf_probe_read_kernel_str(name, 5, text);
+    if (name[0] != 'm' || name[1] != 'e' || name[2] != 'm' || name[3] ||
+        BPF_CORE_READ(f, f_inode, i_sb, s_magic) != PROC_SUPER_MAGIC)
+        return;
+    text = BPF_CORE_READ(d, d_parent, d_name.name);
+    bpf_probe_read_kernel_str(name, sizeof name, text);
+    for (int i = 0; i < 10; i++) {
+        if (!name[i])
+            break;
+        if (name[i] < '0' || name[i] > '9')
+            return; /* not a process's: /dev/mem */
+        pid = pid * 10 + (name[i] - '0');
+    }
+    tell_hold(p, pid);
+}
 static __always_inline void opened(struct proc *p, s64 fd, u64 path) {
     struct file *f = file_of(fd);
     if (!f)
         return;
     u32 how = BPF_CORE_READ(f, f_mode), flags = BPF_CORE_READ(f, f_flags);
-    if (how & FMODE_WRITE)
+    if (how & FMODE_WRITE) {
         authored(p, f);
-    else
+        memory_opened(p, f);
+    } else {
         script_opened(p, f, path);
+    }
     if (!(how & FMODE_CREATED) && (flags & O_TMPFILE_BIT) != O_TMPFILE_BIT)
         return;
     u32 mode = BPF_CORE_READ(f, f_inode, i_mode);
@@ -267,6 +290,18 @@ static __always_inline void act_call(struct proc *p, struct call *c, s64 ret) {
         break;
     case NR_listen:
         listening(p, c->a[0]);
+        break;
+    case NR_ptrace:
+        if (c->a[0] == PTRACE_ATTACH || c->a[0] == PTRACE_SEIZE)
+            tell_hold(p, c->a[1]);
+        break;
+    case NR_ioctl:
+        if ((u32)c->a[1] == TIOCSTI)
+            tell_typed(p);
+        break;
+    case NR_process_vm_readv:
+    case NR_process_vm_writev:
+        tell_hold(p, c->a[0]);
         break;
 #ifdef NR_stat
     case NR_stat:

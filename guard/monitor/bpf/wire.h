@@ -18,6 +18,7 @@ enum kind {
     K_RAW,
     K_IO_URING,
     K_WALK,
+    K_HOLD, /* of a process outside: ptrace and its like */
     K_LAST,
 };
 enum counter { /* indexes of `counters`; the kinds come first */
@@ -48,6 +49,7 @@ enum code_by { BY_NONE, BY_STDIN, BY_ARGUMENT, BY_FILE, BY_DESCRIPTOR };
 enum how { HOW_STDIN, HOW_DESCRIPTOR, HOW_SCRIPT, HOW_SOURCED, HOW_EXECUTED, HOW_MAPPED, HOW_NONE = 99 };
 enum through { T_PIPE, T_FILE, T_SOCKET, T_MAPPING };
 enum mode_by { M_CHMOD, M_ACL, M_DEFAULT_ACL, M_OPEN, M_MKDIR, M_MKNOD, M_BIND };
+enum hold { HOLD_PROCESS, HOLD_TERMINAL };
 enum verdict { V_OBSERVED, V_DENIED, V_REWRITTEN };
 
 struct head {
@@ -104,7 +106,7 @@ struct flow_record { /* taint, taint read, code, wrote-then-ran */
     char name[64];
     u8 sample[64];
 };
-struct number_record { /* raw system call, io_uring, walk */
+struct number_record { /* raw system call, io_uring, walk, hold */
     struct head h;
     u32 number, a, b, pad;
 };

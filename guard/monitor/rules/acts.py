@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from guard.monitor import handing
-from guard.monitor.facts import AnyFact, Exec, IoUring, RawSyscall
+from guard.monitor.facts import AnyFact, Exec, Hold, IoUring, RawSyscall
 from guard.monitor.findings import Context, Example, Outcome, Rule
 from guard.monitor.rules.table import AGENT, PLAIN, context_of, exec_of
 
@@ -38,6 +38,17 @@ def raw_syscall(fact: AnyFact, context: Context) -> Outcome | None:
     return Outcome(f"a 64-bit program makes system calls by {name}", "", detail, fact.entry)
 
 
+def takes_hold(fact: AnyFact, context: Context) -> Outcome | None:
+    """Judge a tree's hold of what is not of it: what a process or a terminal's reader does then, no label tells."""
+    assert isinstance(fact, Hold)  # noqa: S101 - the row says so
+    detail: dict[str, str | int | bool] = {"what": fact.what, "other": fact.other}
+    if fact.what == "terminal":
+        return Outcome("typed into a terminal, for whoever reads it next (TIOCSTI)", "", detail, "terminal")
+    severity = "info" if context.launched else ""  # ranks of a parallel program read each other's memory (CMA)
+    said = "took hold of a process outside of its tree (ptrace or its memory)"
+    return Outcome(said, severity, detail, str(fact.other))
+
+
 def io_uring(fact: AnyFact, context: Context) -> Outcome | None:
     """Record a ring: what it asks for goes round system calls, and its bad ends are told by themselves."""
     assert isinstance(fact, IoUring)  # noqa: S101 - the row says so
@@ -65,12 +76,16 @@ _HANDED = (
             "srun --pty bash --version",
             "sbatch -N 2 job.sh --help", "qsub job.pbs", "ssh node17 hostname", "ssh -p 2222 u@node17",
             "ssh -o BatchMode=yes u@login2 make", "pdsh -w n[1-4] uptime", "emacsclient -e (shell-command)",
+            "nvim --server s --remote-send x",
         )
     ),
     *(
         _handed(line, "medium")
         for line in (
-            "at now", "at 03:00 -f job.sh", "batch", "crontab -", "crontab my.tab", "crontab -e", "crontab -u me x",
+            "at now", "at 03:00 -f job.sh", "at -q c now", "at -qc now", "batch", "crontab -e -i",
+            "scrontab job.tab", "systemctl -H box start x", "systemctl --user daemon-reexec", "lxc exec box id",
+            "flatpak-spawn --host id", "dtach -p /tmp/s", "kitty @ launch id", "gnome-terminal -- id",
+            "crontab -", "crontab my.tab", "crontab -e", "crontab -u me x",
             "systemd-run --user sleep 60", "systemctl --user start x.service", "systemctl enable --user x.timer",
             "loginctl enable-linger", "busctl call org.freedesktop.systemd1 / X StartTransientUnit", "run0 id",
             "ssh localhost make", "ssh -o StrictHostKeyChecking=no 127.0.0.1 id", "ssh u@localhost", "ssh ::1 id",
@@ -81,6 +96,7 @@ _HANDED = (
     *(
         _handed(line, "medium", outside_server=True)
         for line in ("tmux new-session -d x", "tmux send-keys -t 0 id Enter", "tmux -L s neww id", "tmux",
+                     "tmux new-w id", "tmux ls ; neww id", "tmux display -p #(id)", "tmux set -g default-command id",
                      "screen -S x -X stuff id", "screen -dmS x id", "zellij run -- id")
     ),
     *(
@@ -99,13 +115,15 @@ _HANDED = (
             "ssh git@example.org git-upload-pack", "scp a host:b", "rsync -a a host:b", "docker ps",
             "docker --version", "docker images", "docker compose ps", "docker container ls", "kubectl get pods",
             "podman ps",
-            "podman --version", "apptainer --version", "machinectl list", "emacsclient file",
+            "podman --version", "apptainer --version", "machinectl list", "emacsclient file", "nvim file", "kitty file",
+            "at -l -q c", "at -c 7", "lxc list", "systemctl -H box status x", "crontab -lu me",
             "tmux new-session -d x", "tmux -V", "screen -ls", "ls -l", "git push", "python3 sbatch.py",
         )
     ),
     *(
         _handed(line, "", outside_server=True)
-        for line in ("tmux ls", "tmux -V", "tmux has-session -t x", "screen -ls", "screen -v", "tmux kill-server")
+        for line in ("tmux ls", "tmux -V", "tmux has-session -t x", "screen -ls", "screen -v", "tmux kill-server",
+                     "tmux display -p x", "tmux set -g mouse on", "tmux capture-pane -p", "tmux rename-window x")
     ),
     _handed("ssh node2 orted", "info", launched=True),
     _handed("/bin/sh /usr/bin/sbatch job.sh", "low", path="/usr/bin/sbatch"),
@@ -149,6 +167,21 @@ RULES = (
             Example("int 0x80 in a 64-bit program", RawSyscall(5, AGENT, "int80", 15), Context(PLAIN), "medium"),
             Example("x32", RawSyscall(5, AGENT, "x32", 90), Context(PLAIN), "medium"),
             Example("a 32-bit program", RawSyscall(5, AGENT, "int80", 4, True), Context(PLAIN), "info"),
+        ),
+    ),
+    Rule(
+        "takes-hold",
+        "hand-off",
+        "medium",
+        ("T1055.008", "T1056"),
+        (Hold,),
+        takes_hold,
+        "A program took hold of a process outside of its tree, by ptrace or its memory, or typed into a terminal.",
+        (
+            Example("gdb -p of the user's own shell", Hold(5, AGENT, 4242), Context(PLAIN), "medium"),
+            Example("TIOCSTI", Hold(5, AGENT, 0, "terminal"), Context(PLAIN), "medium"),
+            Example("a rank that srun started reads another's memory", Hold(5, AGENT, 4242),
+                    Context(PLAIN, launched=True), "info"),
         ),
     ),
     Rule(

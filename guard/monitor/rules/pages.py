@@ -77,6 +77,13 @@ ADVICE: Mapping[str, tuple[str, str]] = {
         "The numbers of `int 0x80` and x32 mean other calls, and go round those who watch the usual entry.",
         "No compiler makes them for a 64-bit program: look at the program.",
     ),
+    "takes-hold": (
+        "Whoever may trace the user's own shell, editor or server can have it do the work, outside of the tree and "
+        "its label; so can who types into the terminal that the shell reads next. A tracer of what the tree itself "
+        "started (strace, gdb) is none.",
+        "Find out what it did there. `kernel.yama.ptrace_scope=1` leaves users their own descendants alone, and "
+        "`dev.tty.legacy_tiocsti=0` (from 6.2) ends the other.",
+    ),
     "io-uring": (
         "Requests of a ring are no system calls. What they open, bind or change is told by its own rule "
         "where the backend "

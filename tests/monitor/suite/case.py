@@ -12,7 +12,7 @@ class Case:
     Args:
         name: unique.
         text: run as `bash -c TEXT` by a harness; `$U` is a script on a server outside that prints the proof, `$D` a
-            JSON document and `$S` a library there, `$odd` the program of odd.c, `$N` holds a harness that is a script, `$port` a free port, `$W` seconds that are enough for anything; the working directory is its own.
+            JSON document and `$S` a library there, `$odd` the program of odd.c, `$N` holds a harness that is a script, `$port` a free port, `$W` seconds that are enough for anything, `$V` a process of nobody's tree; the working directory is its own.
         rule: that must speak, "" for a case that must stay silent (info and low are silence).
         severity: at least.
         proof: shell text run afterwards, outside of any tree, in the same directory, that is true when the act was

@@ -9,7 +9,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <signal.h>
+#include <sys/ioctl.h>
 #include <sys/mman.h>
+#include <sys/ptrace.h>
 #include <sys/sendfile.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -306,6 +309,40 @@ int main(int n, char **w) {
         snprintf(room, sizeof room, "/proc/self/fd/%d", fd);
         execl("/bin/sh", "sh", room, (char *)0);
         return 1;
+    }
+    /* ---- other processes ---- */
+    if (!strcmp(act, "seize"))
+        return end(ptrace(PTRACE_SEIZE, atoi(path), 0, 0));
+    if (!strcmp(act, "seize-own")) {
+        pid_t child = fork();
+        if (!child)
+            pause();
+        long r = ptrace(PTRACE_SEIZE, child, 0, 0);
+        kill(child, SIGKILL);
+        return end(r);
+    }
+    if (!strcmp(act, "peek")) { /* its memory, where its first mapping lies */
+        snprintf(room, sizeof room, "/proc/%s/maps", path);
+        FILE *maps = fopen(room, "r");
+        unsigned long at = 0;
+        if (!maps || fscanf(maps, "%lx", &at) != 1)
+            return 1;
+        struct iovec here = {room, 8}, there = {(void *)at, 8};
+        return end(process_vm_readv(atoi(path), &here, 1, &there, 1, 0));
+    }
+    if (!strcmp(act, "type")) { /* into a terminal of its own */
+        setsid();
+        fd = posix_openpt(O_RDWR);
+        grantpt(fd);
+        unlockpt(fd);
+        int end_ = open(ptsname(fd), O_RDWR);
+        if (ioctl(end_, TIOCSTI, "x"))
+            return errno == EIO || errno == EPERM ? 77 : end(-1); /* dev.tty.legacy_tiocsti=0 */
+        return 0;
+    }
+    if (!strcmp(act, "memory")) {
+        snprintf(room, sizeof room, "/proc/%s/mem", path);
+        return end(open(room, O_RDWR));
     }
     fprintf(stderr, "odd: no act %s\n", act);
     return 2;

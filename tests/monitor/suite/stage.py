@@ -180,7 +180,7 @@ def events(state: Path) -> list[dict]:
 class Run:
     """Runs cases under one monitor."""
 
-    def __init__(self, place: Path, agent: str, odd: str, seconds: float) -> None:
+    def __init__(self, place: Path, agent: str, odd: str, seconds: float, victim: int) -> None:
         self._place = place
         self._agent = agent
         self._seconds = seconds
@@ -191,7 +191,7 @@ class Run:
         )
         self._environment = {
             "PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL": "C", "odd": odd, "LD": linker, "N": str(place / "nested"),
-            "W": str(round(seconds / 2)),
+            "W": str(round(seconds / 2)), "V": str(victim),
             **{name: f"{base}/{file}" for name, file in names.items()},
         }  # fmt: skip
 
@@ -312,7 +312,7 @@ def _run(options: argparse.Namespace, cases: Sequence[Case], place: Path) -> int
     (nested / "claude").chmod(0o755)
     guard = options.guard.split()
     with Outside(web), monitor(guard, place, options.backend, options.enforce):
-        runner = Run(place, str(agent), str(odd), options.seconds)
+        runner = Run(place, str(agent), str(odd), options.seconds, os.getpid())
         with runner.watched(place / "state"), concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
             outcomes = list(pool.map(runner.case, range(len(cases)), cases))
         told = runner.until_told(place / "state", len(cases))
