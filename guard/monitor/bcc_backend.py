@@ -184,12 +184,16 @@ class BccSource:
         self._bpf.detach_raw_tracepoint("sys_exit")
         self._following = False
 
-    def follow(self, on: bool) -> None:
+    def follow(self, on: bool) -> tuple[str, ...]:
         """Allow or forbid the program of all system calls."""
         self._allowed = on
-        if not on and self._following:
+        if on:
+            return ()
+        missing = ("modes", "binds", "listens")
+        if self._following:
             self._unfollow()
-            self._ready.append(Coverage(boot_time(), False, ("modes", "binds", "listens")))
+            self._ready.append(Coverage(boot_time(), False, missing))
+        return missing
 
     def _counter(self, index: int) -> int:
         table = self._bpf["counters"]

@@ -161,8 +161,9 @@ class PollSource:
         """Take other names."""
         self._settings = settings
 
-    def follow(self, on: bool) -> None:
+    def follow(self, on: bool) -> tuple[str, ...]:
         """There is nothing that costs others."""
+        return ()
 
     def stats(self) -> Stats:
         """The counters."""

@@ -372,13 +372,13 @@ class Service:
         if self._strikes >= _COST_STRIKES:
             self._strikes = 0
             self._capped_at = now
-            self._source.follow(False)
-            detail: dict[str, Scalar] = {
-                "cost": round(self._cost, 4),
-                "max_cost": self._site.max_cost,
-                "seconds": _COST_REST,
-            }
-            self._tell(say("coverage-lost", "the site's cap on cost detached the system calls' programs", detail))
+            missing = self._source.follow(False)
+            detail: dict[str, Scalar] = {"cost": round(self._cost, 4), "max_cost": self._site.max_cost}
+            if missing:
+                detail |= {"seconds": _COST_REST, "missing": missing}
+                self._tell(say("coverage-lost", "the site's cap on cost detached the system calls' programs", detail))
+            else:
+                self._tell(say("coverage", "above the site's cap on cost, and nothing can be taken off", detail))
 
     def _reconcile(self) -> None:
         living = [(each.pid, each.start, each.root, each.root_start) for each in self._source.labels()]

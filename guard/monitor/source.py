@@ -163,8 +163,12 @@ class Source(Protocol):
         """Take other settings without detaching."""
         ...
 
-    def follow(self, on: bool) -> None:
-        """Allow (the default) or forbid the syscall-wide programs: `max_cost`. A `Coverage` fact follows."""
+    def follow(self, on: bool) -> tuple[str, ...]:
+        """Allow (the default) or forbid the syscall-wide programs: `max_cost`.
+
+        Returns:
+            what is not seen from now on; () where nothing was taken off: there is nothing, or it enforces.
+        """
         ...
 
     def stats(self) -> Stats:

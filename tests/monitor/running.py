@@ -134,9 +134,9 @@ class Monitor:
                 after = rows[-1].position
         return [event for event in out if not root or event["tree"]["root_pid"] == root]
 
-    def until(self, holds: Callable[[dict], bool], root: int = 0) -> dict:
+    def until(self, holds: Callable[[dict], bool], root: int = 0, seconds: float = WAIT) -> dict:
         """Wait for an event."""
-        deadline = time.monotonic() + WAIT
+        deadline = time.monotonic() + seconds
         while True:
             events = self.events(root)
             for event in events:

@@ -461,3 +461,26 @@ def test_a_program_is_counted_once_an_agent_s_or_nobody_s_also_over_a_restart() 
 def test_ordinary_acts_of_an_agent_ask_for_nobody_s_attention(monitor: Monitor) -> None:
     text = "mkdir d; touch d/f; chmod 755 d; chmod 640 d/f; ls -la; cat d/f; python3 -c 'print(1)'; sh -c 'echo hi'; sleep 0.1"
     assert loud(monitor.all_of(text)) == []
+
+
+def test_above_the_site_s_cap_on_cost_only_execs_and_binds_are_watched_and_that_is_told() -> None:
+    """Longer than other tests: above the cap for half a minute is what the site has to pay before anything is taken off."""
+    act = "touch f; chmod 777 f; /usr/bin/python3 -c 'import socket as s; t=s.socket(); t.bind((\"0.0.0.0\", 39871))'"
+    with running(config="[monitor]\nmax_cost = 0.001\n") as made:
+        before = made.act(act)
+        assert made.rule("world-writable", before)
+        assert made.rule("bind-outside", before)
+        busy = made.begin("while :; do /bin/true; done")
+        try:
+            told = made.until(lambda event: event["rule"] == "coverage-lost", seconds=90)
+        finally:
+            busy.kill()
+            busy.wait()
+        assert told["severity"] == "medium"
+        assert told["detail"]["cost"] > told["detail"]["max_cost"] == 0.001
+        assert {"modes", "code from outside"} <= set(told["detail"]["missing"])
+        said = {event["rule"]: event["detail"] for event in made.all_of(act)}
+        assert "world-writable" not in said
+        assert "bind-outside" in said
+        assert said["tree-stop"]["execs"] >= 3
+        assert b"guard_monitor_coverage_full 0" in ask(str(made.state / "monitor.sock"), b"GET /metrics HTTP/1.0\r\n\r\n")

@@ -39,7 +39,7 @@ SAYINGS: Mapping[str, Saying] = {
         "telemetry", "medium", "The site's monitor.toml does not load; the last good one stays in force."
     ),
     "switch": Saying("telemetry", "high", "Root switched guard off on this node, or on again; off, nothing is denied."),
-    "executions": Saying("telemetry", "info", "Programs started in an hour, outside of every tree and in trees: numbers to be added up."),
+    "executions": Saying("telemetry", "info", "Programs started in an hour, in trees and outside: numbers to add up."),
     "redactor-down": Saying("telemetry", "medium", "Arguments could not be redacted, and were dropped."),
 }
 """Rule → what it tells."""
