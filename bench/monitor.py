@@ -3,9 +3,10 @@
 Every round runs each workload under each contender in turns. Printed are ratios of the least processor time (user and
 system, of the workload's own processes) to the bare run of the same rounds: other load on the machine lengthens a run,
 and seldom its processor time. Beside guard runs bpftrace with probes on the same calls, as root, where it is installed.
-Then: start, memory, blind time after a harness's exec.
+Before: start (from the command to READY=1), memory (alone, beside the events service, with a tree at work after its
+rules were used), blind time after a harness's exec. Under six minutes: rounds end when --seconds are over.
 
-    unshare -n bench/monitor.py [--backend tracepoint] [--rounds 5] [--json]        root
+    unshare -n bench/monitor.py [--backend tracepoint] [--rounds 5] [--seconds 240] [--json]        root
 """
 
 from __future__ import annotations
@@ -67,6 +68,12 @@ PROBED = (
 """System calls that both watch."""
 
 
+def _words(process: Path) -> bytes:
+    with contextlib.suppress(OSError):
+        return (process / "cmdline").read_bytes()
+    return b""
+
+
 def workloads(place: Path) -> dict[str, list[str]]:
     """Name → command; sized to tenths of a second."""
     loop = str(place / "loop")
@@ -97,10 +104,9 @@ class Contenders:
     """Who watches while a workload runs."""
 
     def __init__(self, guard: str, backend: str, place: Path) -> None:
-        self._guard, self._backend, self._place = guard, backend, place
-        self._agent = shutil.copy("/bin/bash", place / stage.AGENT)
+        self._guard, self._backend, self.place = guard, backend, place
+        self.agent = shutil.copy("/bin/bash", place / stage.AGENT)
         self._count = 0
-        self.resident = 0
 
     @contextlib.contextmanager
     def bare(self) -> Iterator[Wrap]:
@@ -109,16 +115,41 @@ class Contenders:
 
     @contextlib.contextmanager
     def _monitor(self) -> Iterator[None]:
-        self._count += 1
-        place = self._place / f"run{self._count}"
-        place.mkdir()
-        with stage.monitor([self._guard], place, self._backend, enforce=False):
+        with stage.monitor([self._guard], self._folder(), self._backend, enforce=False):
             yield
-            told = subprocess.run(["pgrep", "-f", str(place / "state")], capture_output=True, text=True, check=False)
-            for pid in told.stdout.split():
-                status = Path(f"/proc/{pid}/status").read_text()
-                kilobytes = int(next(line for line in status.splitlines() if line.startswith("VmRSS")).split()[1])
-                self.resident = max(self.resident, kilobytes)
+
+    def _folder(self) -> Path:
+        self._count += 1
+        place = self.place / f"run{self._count}"
+        place.mkdir()
+        return place
+
+    @contextlib.contextmanager
+    def resident(self, served: bool) -> Iterator[Callable[[], float]]:
+        """guard, beside the events service or not; gives what tells its resident MB after two seconds."""
+        place = self._folder()
+        (place / "state").mkdir(mode=0o700)
+        where = ["--state", str(place / "state"), "--config", str(place / "etc")]
+        serve = [self._guard, *where, "serve", "events"]
+        service = subprocess.Popen(serve, stderr=subprocess.DEVNULL) if served else None
+        try:
+            while served and not (place / "state/events.sock").exists():
+                time.sleep(0.05)
+            with stage.monitor([self._guard], place, self._backend, enforce=False):
+                words = f"{place}/state\0".encode() + b"--config"
+                pid = next(int(each.name) for each in Path("/proc").iterdir() if each.name.isdigit()
+                           and words in (text := _words(each)) and b"\0monitor\0" in text)  # fmt: skip
+
+                def now() -> float:
+                    time.sleep(2)
+                    status = Path(f"/proc/{pid}/status").read_text().splitlines()
+                    return int(next(line for line in status if line.startswith("VmRSS")).split()[1]) / 1024
+
+                yield now
+        finally:
+            if service is not None:
+                service.terminate()
+                service.wait()
 
     @contextlib.contextmanager
     def no_tree(self) -> Iterator[Wrap]:
@@ -130,7 +161,7 @@ class Contenders:
     def tree_elsewhere(self) -> Iterator[Wrap]:
         """guard, and an agent that is somebody else's."""
         busy = "while :; do /bin/ls / > /dev/null; sleep 0.2; done"
-        with self._monitor(), subprocess.Popen([self._agent, "-c", busy], start_new_session=True) as tree:
+        with self._monitor(), subprocess.Popen([self.agent, "-c", busy], start_new_session=True) as tree:
             time.sleep(0.5)  # until the programs are attached: bench only
             try:
                 yield lambda command: command
@@ -141,7 +172,7 @@ class Contenders:
     def in_tree(self) -> Iterator[Wrap]:
         """guard, and the workload is an agent's."""
         with self._monitor():
-            yield lambda command: [self._agent, "-c", 'sleep 0.1; "$@"; :', "-", *command]
+            yield lambda command: [self.agent, "-c", 'sleep 0.1; "$@"; :', "-", *command]
 
     @contextlib.contextmanager
     def bpftrace(self) -> Iterator[Wrap]:
@@ -168,17 +199,23 @@ class Contenders:
         return [call for call in PROBED if Path(f"/sys/kernel/tracing/events/syscalls/sys_exit_{call}").exists()]
 
 
-def ratios(contenders: Contenders, rounds: int, wanted: list[str]) -> dict[str, dict[str, float]]:
-    """Contender → workload → ratio to bare."""
+def ratios(
+    contenders: Contenders, rounds: int, seconds: float, wanted: list[str]
+) -> tuple[dict[str, dict[str, float]], int]:
+    """Contender → workload → ratio to bare; and how many rounds there was time for."""
     who = {
         "bare": contenders.bare, "(a) no tree": contenders.no_tree, "(b) tree elsewhere": contenders.tree_elsewhere,
         "in the tree": contenders.in_tree,
     }  # fmt: skip
     if shutil.which("bpftrace"):
         who["bpftrace"] = contenders.bpftrace
-    loads = workloads(contenders._place)
+    loads = workloads(contenders.place)
     least: dict[tuple[str, str], float] = {}
+    begun, done = time.monotonic(), 0
     for number in range(rounds):
+        if number and (time.monotonic() - begun) * (number + 1) / number > seconds:
+            break
+        done += 1
         names = list(who)
         for name in names[number % len(names) :] + names[: number % len(names)]:
             with who[name]() as wrap:
@@ -188,10 +225,47 @@ def ratios(contenders: Contenders, rounds: int, wanted: list[str]) -> dict[str, 
                     for _ in range(2):
                         took = spent(wrap(command))
                         least[name, load] = min(took, least.get((name, load), took))
-    return {
+    table = {
         name: {load: least[name, load] / least["bare", load] for load in loads if (name, load) in least}
         for name in who if name != "bare"
     }  # fmt: skip
+    return table, done
+
+
+def start(guard: str, backend: str, place: Path, count: int = 7) -> list[float]:
+    """Seconds from the command to READY=1, for so many starts."""
+    out = []
+    for number in range(count):
+        state = place / f"start{number}"
+        state.mkdir()
+        begun = time.monotonic()
+        with stage.monitor([guard], state, backend, enforce=False):
+            out.append(time.monotonic() - begun)
+    return out
+
+
+USES = (
+    "touch f; chmod 777 f; cp /bin/ls ls; ./ls > /dev/null; echo true | sh; "
+    "/usr/bin/python3 -c 'import socket as s; t=s.socket(); t.bind((\"0.0.0.0\", 0)); t.listen()'; "
+    "/bin/true --token ghp_$(head -c 60 /dev/urandom | base64 -w0 | tr -dc A-Za-z0-9 | head -c 36); "
+    "for i in $(seq 1000); do /bin/true $i; done"
+)
+"""What an agent does so that rules, redaction and exposures are used."""
+
+
+def memory(contenders: Contenders) -> dict[str, float]:
+    """Resident MB: after the start alone and beside the events service, and there with a tree at work."""
+    out = {}
+    for name, served in (("alone", False), ("beside the events service", True)):
+        with contenders.resident(served) as now:
+            out[name] = now()
+            busy = subprocess.Popen([contenders.agent, "-c", "while :; do /bin/true; done"], start_new_session=True)
+            subprocess.run([contenders.agent, "-c", USES], cwd=contenders.place, check=False,
+                           stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)  # fmt: skip
+            out[f"{name}, a tree at work"] = now()
+            os.killpg(busy.pid, 9)
+            busy.wait()
+    return out
 
 
 def blind(backend: str, place: Path, count: int = 20) -> list[float]:
@@ -219,6 +293,7 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--backend", default="tracepoint")
     parser.add_argument("--rounds", type=int, default=int(os.environ.get("GUARD_BENCH_ROUNDS", "5")))
+    parser.add_argument("--seconds", type=float, default=240.0, help="after which no further round begins")
     parser.add_argument("--only", default="", help="workloads, comma-separated")
     parser.add_argument("--guard", default=str(ROOT / ".venv/bin/guard"))
     parser.add_argument("--json", action="store_true")
@@ -226,16 +301,16 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="guard-bench-", dir="/var/tmp") as directory:
         place = Path(directory)
         contenders = Contenders(options.guard, options.backend, place)
-        starts = []
-        for _ in range(3):
-            source = choose.open_source(options.backend, Settings({}))
-            starts.append(source.status.seconds)
-            source.close()
+        starts = start(options.guard, options.backend, place)
+        resident = memory(contenders)
         blinds = blind(options.backend, place)
-        table = ratios(contenders, options.rounds, [word for word in options.only.split(",") if word])
+        wanted = [word for word in options.only.split(",") if word]
+        table, rounds = ratios(contenders, options.rounds, options.seconds, wanted)
     result = {
-        "backend": options.backend, "kernel": os.uname().release, "ratios": table,
-        "load_and_attach_s": round(min(starts), 3), "resident_mb": round(contenders.resident / 1024, 1),
+        "backend": options.backend, "kernel": os.uname().release, "ratios": table, "rounds": rounds,
+        "load": round(os.getloadavg()[1], 1),
+        "start_s": {"least": round(min(starts), 3), "median": round(statistics.median(starts), 3)},
+        "resident_mb": {name: round(value, 1) for name, value in resident.items()},
         "blind_ms": {"median": round(statistics.median(blinds), 2), "most": round(max(blinds), 2)},
     }  # fmt: skip
     if options.json:
@@ -245,8 +320,12 @@ def main() -> None:
     print(f"{'':20}" + "".join(f"{load:>18}" for load in loads))
     for name, row in table.items():
         print(f"{name:20}" + "".join(f"{'x' + format(row[load], '.3f'):>18}" for load in loads))
-    print(f"load and attach {result['load_and_attach_s']} s, resident {result['resident_mb']} MB, "
-          f"blind median {result['blind_ms']['median']} ms, most {result['blind_ms']['most']} ms")
+    if "bpftrace" not in table:
+        print("no bpftrace here to compare with: apt-get install bpftrace")
+    print(f"{rounds} rounds, load {result['load']}, kernel {result['kernel']}, backend {options.backend}")
+    print(f"start: least {result['start_s']['least']} s, median {result['start_s']['median']} s; "
+          f"blind: median {result['blind_ms']['median']} ms, most {result['blind_ms']['most']} ms")
+    print("resident: " + ", ".join(f"{name} {value} MB" for name, value in result["resident_mb"].items()))
 
 
 if __name__ == "__main__":

@@ -25,17 +25,19 @@ class Disk:
     Args:
         path: the spool's directory.
         db: its database, open for writing.
+        brief: open for one batch: its log is not brought to its length.
 
     Attributes:
         unit: bytes of the reserve, of the log, and below which the disk is scarce: an eighth of a small file
             system, at most 4 MiB.
     """
 
-    def __init__(self, path: str, db: sqlite3.Connection) -> None:
+    def __init__(self, path: str, db: sqlite3.Connection, *, brief: bool = False) -> None:
         self._path = path
         self._db = db
         self._reserve = os.path.join(path, "reserve")
         self._frozen = False
+        self._brief = brief
         about = os.statvfs(path)
         self.unit = max(LEAST, min(MOST, about.f_blocks * about.f_frsize // 8))
         db.execute(f"PRAGMA wal_autocheckpoint = {self.unit // _PAGE}")
@@ -62,6 +64,8 @@ class Disk:
                 self._db.execute(f"PRAGMA max_page_count = {_ENDLESS}")
                 self._frozen = False
             log = os.path.join(self._path, "spool.db-wal")
+            if self._brief:
+                return
             if not os.path.exists(log) or os.stat(log).st_size < self.unit:
                 self._db.execute("BEGIN IMMEDIATE")
                 self._db.execute("CREATE TABLE ballast(x)")

@@ -80,6 +80,11 @@ class SocketSink:
         """Events that found no room and were not told yet."""
         return self._lost
 
+    @property
+    def waiting(self) -> int:
+        """Events that the service has not acknowledged."""
+        return len(self._waiting) + len(self._sent)
+
     def emit(self, event: Event) -> None:
         """Take an event; never waits, never raises for want of room or of a service."""
         item = (event.severity, event.to_json() + b"\n")

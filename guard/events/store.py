@@ -57,6 +57,7 @@ class Store(Reader):
         limits: how much is kept.
         clock: seconds since 1970. It may jump: `accepted` never falls.
         patience: seconds to wait for another writer, such as a monitor that hands on a batch while no service runs.
+        brief: for one batch: its log is not laid out beforehand, which the last writer's end takes away again.
 
     Raises:
         SpoolError: another process writes it, or it cannot be made or opened.
@@ -69,6 +70,7 @@ class Store(Reader):
         limits: Limits = Limits(),
         clock: Callable[[], float] = time.time,
         patience: float = 0.0,
+        brief: bool = False,
     ) -> None:
         self.path = path
         self._clock = clock
@@ -92,7 +94,7 @@ class Store(Reader):
         self._producers = dict(self.producers())
         self._unwritten = os.path.join(path, "unwritten")
         self._recent = Recent(self._db, int(clock() * 1000))
-        self._disk = Disk(path, self._db)
+        self._disk = Disk(path, self._db, brief=brief)
         self._disk.prepare()
 
     def _locked(self, patience: float) -> bool:

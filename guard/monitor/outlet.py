@@ -66,7 +66,7 @@ class Outlet:
     @property
     def backlog(self) -> int:
         """Events that are not handed on."""
-        return len(self._waiting)
+        return len(self._waiting) + (self._sink.waiting if self._sink is not None else 0)
 
     @property
     def served(self) -> bool:

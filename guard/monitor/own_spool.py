@@ -31,7 +31,7 @@ class Own:
     def __init__(self, directory: str, settings: Settings, groups: Callable[[int], frozenset[str]]) -> None:
         self._privacy: Privacy = settings.privacy
         self._groups = groups
-        self._spool = Spool(directory, limits=settings.limits)
+        self._spool = Spool(directory, limits=settings.limits, brief=True)
         self._minimiser = Minimiser(node_key(directory))
 
     def write(self, events: Sequence[Event]) -> None:

@@ -46,8 +46,10 @@ _UNCOVERED = 3.0
 """Seconds with living trees and less than full coverage before it is told."""
 _COST_EVERY, _COST_STRIKES, _COST_REST = 10.0, 3, 600.0
 _FLUSH = 8.0
-_BACKLOG = 20_000
-"""Events that wait above which no more facts are taken from the rings: what does not fit there is counted there."""
+_PAUSE = 0.02
+_BACKLOG = 15_000
+"""Events that wait above which no more facts are taken from the rings: what does not fit there is counted there. With a
+batch more it is less than a sink to the events service holds."""
 
 ENFORCED = {"world-writable": "deny", "bind": "deny", "listen": "deny", "code-from-outside": "deny"}
 """What `--enforce` enforces where the site names nothing."""
@@ -279,6 +281,8 @@ class Service:
                 os.read(self._wake, 64)
             if self._outlet.backlog < _BACKLOG:
                 self._drain()
+            else:
+                time.sleep(_PAUSE)  # the rings stay readable: poll would not wait
             self._outlet.pump()
             self._answers.serve()
             if self._asked_to_reload:
@@ -420,8 +424,9 @@ class Service:
             return
         self._notifier.tell("STOPPING=1")
         end = time.monotonic() + _FLUSH
-        while time.monotonic() < end and self._drain():
-            self._outlet.pump()
+        while time.monotonic() < end and (self._drain() or self._outlet.backlog >= _BACKLOG):
+            if not self._outlet.pump() or self._outlet.backlog >= _BACKLOG:
+                time.sleep(_PAUSE)
         self._count_hour(time.monotonic())
         self._remember(clean=True)
         self._tell(say("monitor-stop", "the monitor was stopped", {"trees": len(self._watch.lineage.trees)}))

@@ -182,6 +182,22 @@ def running(*options: str, config: str = "", start: bool = True) -> Iterator[Mon
         shutil.rmtree(place, ignore_errors=True)
 
 
+@contextmanager
+def events_service(made: Monitor) -> Iterator[None]:
+    """An events service that takes what the monitor says."""
+    # What users of this very machine have left is another test's.
+    adopt = str(made.place / "nobody-{uid}")
+    (made.config / "events.toml").write_text(f'schema = 1\n[intake]\nadopt = ["{adopt}"]\n')
+    environment = {name: value for name, value in made.environment.items() if name != "NOTIFY_SOCKET"}
+    service = subprocess.Popen([GUARD, "serve", "events"], env=environment)
+    try:
+        made.until_served()
+        yield
+    finally:
+        service.terminate()
+        service.wait()
+
+
 def _end_all_below(place: Path) -> None:
     """Kill by pid what an agent left running in its working directory."""
     for entry in Path("/proc").iterdir():

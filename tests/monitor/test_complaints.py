@@ -11,8 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from guard.monitor.answers import ask
-from tests.conftest import LONG
 from tests.monitor.outside import NETWORK, outside
 from tests.monitor.running import Monitor, loud, running
 
@@ -110,34 +108,6 @@ def test_short_lived_processes_are_not_missed(monitor: Monitor) -> None:
     events = monitor.all_of("for i in $(seq 1000); do /bin/true; done")
     assert events[-1]["rule"] == "tree-stop"
     assert events[-1]["detail"]["execs"] >= 1001
-
-
-def test_a_flood_is_counted_exactly() -> None:
-    count = 100_000 if LONG else 4_000
-    with running() as made:
-        source = made.place / "flood.c"
-        source.write_text(
-            "#include <sys/stat.h>\n#include <fcntl.h>\n#include <stdio.h>\n#include <unistd.h>\n"
-            f'int main(void){{char n[32];for(int i=0;i<{count};i++){{sprintf(n,"f%d",i%50);'
-            "close(open(n,O_CREAT|O_WRONLY,0600));chmod(n,0644);chmod(n,0666);}return 0;}\n"
-        )
-        subprocess.run(["gcc", "-O2", "-o", str(made.place / "flood"), str(source)], check=True)
-        root = made.act(str(made.place / "flood"))
-        made.rule("tree-stop", root)
-        metrics = ask(str(made.state / "monitor.sock"), b"GET /metrics HTTP/1.0\r\n\r\n").decode()
-        told = sum(e["rule"] == "world-writable" for e in made.events(root))
-        lost = sum(
-            e["detail"]["count"] for e in made.events() if e["rule"] == "loss" and e["detail"]["stage"] == "alerts"
-        )
-        emitted = _metric(metrics, 'facts_total{kind="Mode"}')
-        assert told + lost == emitted
-        assert lost == _metric(metrics, 'lost_total{stage="alerts"}')
-
-
-def _metric(text: str, name: str) -> int:
-    return next(
-        int(float(line.rsplit(" ", 1)[1])) for line in text.splitlines() if line.startswith(f"guard_monitor_{name} ")
-    )
 
 
 def test_io_uring_does_not_go_round_the_rules(monitor: Monitor) -> None:

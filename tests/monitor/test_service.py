@@ -10,6 +10,7 @@ import socket
 import subprocess
 import time
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -17,7 +18,7 @@ import pytest
 from guard.monitor.answers import ask
 from tests.conftest import GUARD, LONG, Account
 from tests.monitor.desk import token
-from tests.monitor.running import Monitor, loud, running
+from tests.monitor.running import Monitor, events_service, loud, running
 
 pytestmark = [pytest.mark.root, pytest.mark.usefixtures("kernel_side")]
 
@@ -294,15 +295,9 @@ def test_who_asks_nonsense_or_never_reads_holds_up_nobody(monitor: Monitor) -> N
 
 def test_events_reach_the_service_that_starts_later_each_once() -> None:
     with running() as made:
-        # What users of this very machine have left is another test's.
-        adopt = str(made.place / "nobody-{uid}")
-        (made.config / "events.toml").write_text(f'schema = 1\n[intake]\nadopt = ["{adopt}"]\n')
         first = made.act("touch f; chmod 777 f")
         made.rule("world-writable", first)
-        environment = {name: value for name, value in made.environment.items() if name != "NOTIFY_SOCKET"}
-        service = subprocess.Popen([GUARD, "serve", "events"], env=environment)
-        try:
-            made.until_served()
+        with events_service(made):
             second = made.act("touch f; chmod 777 f")
             made.rule("world-writable", second)
             made.stop()
@@ -312,9 +307,6 @@ def test_events_reach_the_service_that_starts_later_each_once() -> None:
                 assert [e["rule"] for e in events if e["tree"]["root_pid"] == root].count("world-writable") == 1
             assert [e["rule"] for e in events if e["producer"] == "monitor"][-1] == "monitor-stop"
             assert made.guard("events", "--verify").returncode == 0
-        finally:
-            service.terminate()
-            service.wait()
 
 
 # Secrets ---------------------------------------------------------------------------------------------------------
@@ -484,3 +476,23 @@ def test_above_the_site_s_cap_on_cost_only_execs_and_binds_are_watched_and_that_
         assert "bind-outside" in said
         assert said["tree-stop"]["execs"] >= 3
         assert b"guard_monitor_coverage_full 0" in ask(str(made.state / "monitor.sock"), b"GET /metrics HTTP/1.0\r\n\r\n")
+
+
+@pytest.mark.parametrize("served", [False, True], ids=["own spool", "events service"])
+def test_it_holds_at_most_forty_megabytes_with_a_tree_at_work_and_its_rules_used(served: bool) -> None:
+    acts = (
+        "touch f; chmod 777 f", f"/bin/true --token {token()}", "for i in $(seq 500); do /bin/true $i; done",
+        "/usr/bin/python3 -c 'import socket as s; t=s.socket(); t.bind((\"0.0.0.0\", 39873)); t.listen()'",
+    )  # fmt: skip
+    with running() as made, events_service(made) if served else nullcontext():
+        assert made.process is not None
+        busy = made.begin("while :; do /bin/true; done")
+        try:
+            said = {event["rule"] for act in acts for event in made.all_of(act)}
+            assert {"world-writable", "exposed-secret", "bind-outside"} <= said
+            status = Path(f"/proc/{made.process.pid}/status").read_text().splitlines()
+            kilobytes = int(next(line for line in status if line.startswith("VmRSS:")).split()[1])
+            assert kilobytes <= 40 << 10
+        finally:
+            busy.kill()
+            busy.wait()

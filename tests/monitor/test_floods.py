@@ -1,0 +1,109 @@
+"""A flood loses no alert that has room, and what it loses is counted to the last one and told."""
+
+from __future__ import annotations
+
+import subprocess
+
+import pytest
+
+from guard.monitor.answers import ask
+from tests.conftest import LONG
+from tests.monitor.running import Monitor, events_service, running
+
+pytestmark = [pytest.mark.root, pytest.mark.usefixtures("kernel_side"), pytest.mark.timeout(600 if LONG else 180)]
+MANY = 100_000 if LONG else 6_000
+ALERTS = 200
+OUTSIDE = "127.93.0.0/16"
+"""Of loopback, which every host has, and told to the monitor as outside: connecting a UDP socket sends nothing."""
+FLOOD = r"""
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+int main(int argc, char **argv)
+{
+    long telemetry = atol(argv[1]), alerts = atol(argv[2]), told = 0;
+    int s = socket(AF_INET, SOCK_DGRAM, 0);
+    char name[32];
+    struct timespec begin, end;
+    for (long i = 0; i < 1000; i++) {
+        sprintf(name, "f%ld", i);
+        close(open(name, O_CREAT | O_WRONLY, 0600));
+    }
+    clock_gettime(CLOCK_MONOTONIC, &begin);
+    for (long i = 0; i < telemetry || told < alerts; i++) {
+        struct sockaddr_in to = {.sin_family = AF_INET, .sin_port = htons(1000 + i % 2)};
+        to.sin_addr.s_addr = htonl(0x7f5d0001);
+        if (i < telemetry && connect(s, (void *)&to, sizeof to)) return 1;
+        if (told * telemetry <= i * alerts && told < alerts) {
+            sprintf(name, "f%ld", told++ % 1000);
+            if (chmod(name, 0666)) return 1;
+        }
+    }
+    clock_gettime(CLOCK_MONOTONIC, &end);
+    printf("%.3f\n", end.tv_sec - begin.tv_sec + (end.tv_nsec - begin.tv_nsec) / 1e9);
+    return 0;
+}
+"""
+
+
+def flood(made: Monitor, telemetry: int, alerts: int) -> tuple[int, float]:
+    """Let an agent do so many acts, as fast as it can: its pid, and how many seconds that took."""
+    source = made.place / "flood.c"
+    source.write_text(FLOOD)
+    subprocess.run(["gcc", "-O2", "-o", str(made.place / "flood"), str(source)], check=True)
+    root = made.act(f"{made.place}/flood {telemetry} {alerts} > {made.place}/took")
+    made.until(lambda event: event["rule"] == "tree-stop", root, seconds=300)
+    return root, float((made.place / "took").read_text())
+
+
+def lost(made: Monitor, stage: str) -> int:
+    return sum(e["detail"]["count"] for e in made.events() if e["rule"] == "loss" and e["detail"]["stage"] == stage)
+
+
+def metric(made: Monitor, name: str) -> int:
+    text = ask(str(made.state / "monitor.sock"), b"GET /metrics HTTP/1.0\r\n\r\n").decode()
+    line = next(line for line in text.splitlines() if line.startswith(f"guard_monitor_{name} "))
+    return int(float(line.rsplit(" ", 1)[1]))
+
+
+def test_of_a_flood_of_alerts_what_was_told_and_what_was_lost_is_what_there_was() -> None:
+    with running() as made:
+        _, took = flood(made, 0, MANY)
+        told = sum(e["rule"] == "world-writable" for e in made.events())  # of a node on which others may act, too
+        gone = lost(made, "alerts")
+        print(f"{MANY} alerts in {took} s: {told} told, {gone} lost")
+        assert told + gone == metric(made, 'facts_total{kind="Mode"}') >= MANY
+        assert gone == metric(made, 'lost_total{stage="alerts"}')
+        assert metric(made, 'lost_total{stage="outlet"}') == 0
+
+
+@pytest.mark.parametrize("service", [False, True], ids=["own spool", "events service"])
+def test_a_flood_of_telemetry_loses_no_alert_and_its_own_loss_is_counted(service: bool) -> None:
+    with running("--external", OUTSIDE) as made:
+        if service:
+            with events_service(made):
+                _telemetry(made, folded=True)
+        else:
+            _telemetry(made, folded=False)
+
+
+def _telemetry(made: Monitor, *, folded: bool) -> None:
+    root, took = flood(made, MANY, ALERTS)
+    events = made.events(root)
+    alerts = [e for e in events if e["rule"] == "world-writable"]
+    told = {e["detail"]["path"].rsplit("/", 1)[1] for e in alerts}
+    gone = lost(made, "telemetry")
+    heard = sum(e["detail"].get("count", 1) for e in events if e["rule"] == "connect-outside")
+    print(f"{MANY} facts in {took} s: {heard} told, {gone} lost; of {ALERTS} alerts {len(told)} told")
+    assert told == {f"f{number}" for number in range(ALERTS)}
+    assert lost(made, "alerts") == 0
+    assert metric(made, 'facts_total{kind="Connect"}') >= MANY
+    if folded:  # the service folds, and rations what is for the log: it tells so itself
+        assert not [e for e in made.events() if e["rule"] == "events-lost" and e["detail"].get("stage") == "producer"]
+    else:
+        assert heard + gone >= MANY
