@@ -9,7 +9,7 @@ from guard.monitor.source import Can
 
 EVERYWHERE = (
     "an interpreter under a name, inode and size that nobody knows",
-    "shared memory, ptrace and process_vm_writev between processes of a tree",
+    "what flows through shared memory or another process's memory",
     "what the harness itself fetches and writes",
 )
 """What no backend sees of code from outside."""

@@ -53,12 +53,16 @@ int main(int argc, char **argv)
 
 def flood(made: Monitor, telemetry: int, alerts: int) -> tuple[int, float]:
     """Let an agent do so many acts, as fast as it can: its pid, and how many seconds that took."""
-    source = made.place / "flood.c"
-    source.write_text(FLOOD)
-    subprocess.run(["gcc", "-O2", "-o", str(made.place / "flood"), str(source)], check=True)
+    _build(made)
     root = made.act(f"{made.place}/flood {telemetry} {alerts} > {made.place}/took")
     made.until(lambda event: event["rule"] == "tree-stop", root, seconds=300)
     return root, float((made.place / "took").read_text())
+
+
+def _build(made: Monitor) -> None:
+    source = made.place / "flood.c"
+    source.write_text(FLOOD)
+    subprocess.run(["gcc", "-O2", "-o", str(made.place / "flood"), str(source)], check=True)
 
 
 def lost(made: Monitor, stage: str) -> int:
@@ -107,3 +111,31 @@ def _telemetry(made: Monitor, *, folded: bool) -> None:
         assert not [e for e in made.events() if e["rule"] == "events-lost" and e["detail"].get("stage") == "producer"]
     else:
         assert heard + gone >= MANY
+
+
+def test_one_tree_s_flood_hides_neither_what_another_does_nor_what_it_hands_out_itself() -> None:
+    with running("--external", OUTSIDE) as made:
+        _build(made)
+        for name in ("sbatch", "crontab"):
+            stand_in = made.place / name
+            stand_in.write_text("#!/bin/sh\nexit 0\n")
+            stand_in.chmod(0o755)
+        alerts = made.begin(f"while [ ! -e {made.place}/enough ]; do {made.place}/flood 0 3000; done > /dev/null")
+        telemetry = made.begin(
+            f"while [ ! -e {made.place}/enough ]; do {made.place}/flood 20000 0; {made.place}/crontab x; done > /dev/null"
+        )
+        quiet = made.begin(
+            f"for i in $(seq 20); do touch q$i; chmod 666 q$i; {made.place}/sbatch job$i; sleep 0.05; done"
+        )
+        quiet.wait(120)
+        (made.place / "enough").touch()
+        for process in (alerts, telemetry):
+            process.wait(120)
+            made.until(lambda event: event["rule"] == "tree-stop", process.pid, seconds=300)
+        made.until(lambda event: event["rule"] == "tree-stop", quiet.pid, seconds=300)
+        said = [event["rule"] for event in made.events(quiet.pid)]
+        assert said.count("world-writable") == 20
+        assert said.count("hand-off") == 20
+        assert lost(made, "alerts") > 0
+        assert lost(made, "telemetry") > 0
+        assert "hand-off" in [event["rule"] for event in made.events(telemetry.pid)]

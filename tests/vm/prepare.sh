@@ -10,6 +10,8 @@ MODULES="virtio_ring virtio virtio_pci_legacy_dev virtio_pci_modern_dev virtio_p
 	crc32c_generic libcrc32c crc16 mbcache jbd2 ext4"
 umask 022
 mkdir -p "$VMDIR"
+exec 9> "$VMDIR/lock" # two that prepare wait for each other
+flock 9
 
 missing=""
 for pair in qemu-system-x86_64:qemu-system-x86 debootstrap:debootstrap cpio:cpio busybox:busybox-static mkfs.ext4:e2fsprogs xz:xz-utils; do

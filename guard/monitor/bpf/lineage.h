@@ -104,7 +104,7 @@ static __always_inline void exec_record(struct exec_record *e, struct proc *p, s
 }
 #define EXEC_RECORD(ROOM)                                                                                              \
     {                                                                                                                  \
-        struct exec_record *e = RESERVE(telemetry, C_LOST_TELEMETRY, K_EXEC, sizeof(struct exec_record) + (ROOM));     \
+        struct exec_record *e = RESERVE(telemetry, C_LOST_TELEMETRY, K_EXEC, sizeof(struct exec_record) + (ROOM), 0);  \
         if (e)                                                                                                         \
             exec_record(e, p, t, begin, total, ROOM, program, by, was_fed, author, file, path);                       \
     }
@@ -257,7 +257,11 @@ static __always_inline void on_exec(struct task_struct *t, struct linux_binprm *
         alert_code(p, &key, m, file, HOW_EXECUTED, T_FILE, 0);
 #endif
     if (author) {
-        struct flow_record *e = TELL(K_WROTE_RAN, struct flow_record);
+        struct flow_record *e;
+        if (program & P_COPIED) /* a disguise: not to be lost to a flood */
+            e = ALERT(K_WROTE_RAN, struct flow_record);
+        else
+            e = TELL(K_WROTE_RAN, struct flow_record);
         if (!e)
             return;
         fill(&e->h, K_WROTE_RAN, p);
@@ -297,7 +301,7 @@ SEC("tp_btf/sched_process_fork") int BPF_PROG(process_fork, struct task_struct *
         return 0;
     }
     count(C_LABELLED);
-    struct fork_record *e = TELL(K_FORK, struct fork_record);
+    struct fork_record *e = LIVE(K_FORK, struct fork_record);
     if (e) {
         fill_of(&e->h, K_FORK, p, parent);
         e->child = to;
@@ -327,7 +331,7 @@ SEC("tp_btf/sched_process_exit") int BPF_PROG(process_exit, struct task_struct *
     struct proc *p = bpf_map_lookup_elem(&procs, &pid);
     if (!p || BPF_CORE_READ(t, signal, live.counter))
         return 0; /* other threads live on: the leader's end is not the process's */
-    struct exit_record *e = TELL(K_EXIT, struct exit_record);
+    struct exit_record *e = LIVE(K_EXIT, struct exit_record);
     if (e) {
         fill_of(&e->h, K_EXIT, p, t);
         e->status = t->exit_code;

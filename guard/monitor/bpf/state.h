@@ -46,6 +46,9 @@ struct alias { /* what a script's link leads to: user space looks it up */
     u64 start;
     char name[32];
 };
+struct share { /* of a ring that fills up: what a tree has told in this second */
+    u64 second, count;
+};
 struct config {
     u64 net_cookie;
     u32 net_inum, loaded;
@@ -88,13 +91,16 @@ MAP(outside6, BPF_MAP_TYPE_LPM_TRIE, 256, struct address6, u32, BPF_F_NO_PREALLO
 MAP(proxies, BPF_MAP_TYPE_HASH, 64, u32, u32, BPF_F_NO_PREALLOC);
 MAP(counters, BPF_MAP_TYPE_PERCPU_ARRAY, C_LAST, u32, u64, 0);
 MAP(scratches, BPF_MAP_TYPE_PERCPU_ARRAY, 1, u32, struct scratch, 0);
+MAP(shares, BPF_MAP_TYPE_LRU_HASH, 4096, u32, struct share, 0);
+#define alerts_BYTES    (1 << 20)
+#define telemetry_BYTES (1 << 21)
 struct {
     __uint(type, BPF_MAP_TYPE_RINGBUF);
-    __uint(max_entries, 1 << 20);
+    __uint(max_entries, alerts_BYTES);
 } alerts SEC(".maps");
 struct {
     __uint(type, BPF_MAP_TYPE_RINGBUF);
-    __uint(max_entries, 1 << 21);
+    __uint(max_entries, telemetry_BYTES);
 } telemetry SEC(".maps");
 
 char LICENSE[] SEC("license") = "GPL"; /* the helpers that read kernel memory ask for it */
@@ -148,17 +154,35 @@ static __always_inline void fill_of(struct head *h, u32 kind, struct proc *p, st
 static __always_inline void fill(struct head *h, u32 kind, struct proc *p) {
     fill_of(h, kind, p, me());
 }
-/* A reservation that fails is counted at its stage: emitted = consumed + lost, exactly. */
-#define RESERVE(RING, STAGE, KIND, BYTES)                                                                              \
+/* One tree's flood must not hide another's deeds: the second half of a ring is for trees that have told little in this
+ * second, and of those for births, deaths and alerts alone. The value: there is no room for this one. */
+#define FAIR 64
+static __always_inline int crowded(u32 root, u32 minor) {
+    u64 second = bpf_ktime_get_boot_ns() >> 30;
+    struct share *share = bpf_map_lookup_elem(&shares, &root);
+    if (minor)
+        return 1;
+    if (!share || share->second != second) {
+        struct share fresh = {second, 1};
+        bpf_map_update_elem(&shares, &root, &fresh, BPF_ANY);
+        return 0;
+    }
+    return __sync_fetch_and_add(&share->count, 1) >= FAIR;
+}
+/* A reservation that fails is counted at its stage: emitted = consumed + lost, exactly. `p` is whose tree it is. */
+#define RESERVE(RING, STAGE, KIND, BYTES, MINOR)                                                                       \
     ({                                                                                                                 \
-        void *room_ = bpf_ringbuf_reserve(&RING, BYTES, 0);                                                            \
+        void *room_ = 0;                                                                                               \
+        if (bpf_ringbuf_query(&RING, BPF_RB_AVAIL_DATA) < RING##_BYTES / 2 || !crowded(p ? p->root : 0, MINOR))        \
+            room_ = bpf_ringbuf_reserve(&RING, BYTES, 0);                                                              \
         count(KIND);                                                                                                   \
         if (!room_)                                                                                                    \
             count(STAGE);                                                                                              \
         room_;                                                                                                         \
     })
-#define ALERT(KIND, TYPE)     ((TYPE *)RESERVE(alerts, C_LOST_ALERTS, KIND, sizeof(TYPE)))
-#define TELL(KIND, TYPE)      ((TYPE *)RESERVE(telemetry, C_LOST_TELEMETRY, KIND, sizeof(TYPE)))
+#define ALERT(KIND, TYPE)     ((TYPE *)RESERVE(alerts, C_LOST_ALERTS, KIND, sizeof(TYPE), 0))
+#define TELL(KIND, TYPE)      ((TYPE *)RESERVE(telemetry, C_LOST_TELEMETRY, KIND, sizeof(TYPE), 1))
+#define LIVE(KIND, TYPE)      ((TYPE *)RESERVE(telemetry, C_LOST_TELEMETRY, KIND, sizeof(TYPE), 0)) /* birth, death */
 
 /* The 6.12 verifier wants an LSM program's value in [-4095, 0]; clang would fold `d ? -EPERM : 0` into a negation of
  * an unknown scalar, which it refuses. The empty asm keeps the branch. */

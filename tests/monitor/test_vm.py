@@ -1,0 +1,52 @@
+"""The backend that this machine's kernel may not have: an act of every class on Debian's own kernel, in qemu, enforced.
+
+`make test-vm` runs the whole suite on every kernel and backend; this is one boot, so that no commit goes without.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import subprocess
+from pathlib import Path
+
+import pytest
+
+VM = Path(__file__).resolve().parents[1] / "vm"
+SECONDS = 300
+ACTS = (
+    "chmod-777", "fchmodat2", "umask-openat2", "umask-unix-socket", "acl-other", "ring-open", "int80-chmod",
+    "bind-any", "bind-mapped-any", "listen-unbound", "pipe-sh", "pipe-python", "process-substitution", "file-executed",
+    "file-mmap", "dot-file", "splice", "socketpair", "shell-copied", "renamed-later", "read-then-sourced", "eval",
+    "bash-c", "hold-seize", "hand-sbatch", "secret-option",
+    "quiet-chmod-sticky-directory", "quiet-loopback-mapped", "quiet-json-tool", "quiet-trusted-fetcher", "quiet-ordinary",
+)  # fmt: skip
+pytestmark = [pytest.mark.root, pytest.mark.timeout(3 * SECONDS)]
+
+
+@pytest.fixture(scope="module")
+def environment(kernel_side: None) -> dict[str, str]:
+    if platform.machine() != "x86_64":
+        pytest.skip("the test machine is of x86-64")
+    environment = {**os.environ, "SERIES": "6.12", "ONLY": ",".join(ACTS), "TIMEOUT": str(SECONDS)}
+    try:
+        made = subprocess.run([VM / "prepare.sh"], env=environment, capture_output=True, text=True, timeout=SECONDS, check=False)
+    except subprocess.TimeoutExpired:
+        pytest.skip(f"qemu, a kernel and a root disk were not fetched in {SECONDS} s")
+    if made.returncode:
+        pytest.skip(f"no qemu, kernel or root disk to be had: {made.stderr.strip()[-200:]}")
+    return environment
+
+
+def test_on_a_kernel_with_lsm_programs_acts_are_told_and_what_is_denied_is_not_done(environment: dict[str, str]) -> None:
+    done = subprocess.run(
+        [VM / "suite.sh", "6.12/lsm/enforce"], env=environment, capture_output=True, text=True, timeout=2 * SECONDS, check=False
+    )
+    if "GUEST-EXIT" not in done.stdout:
+        pytest.skip(f"emulated here, it did not come to its end in {SECONDS} s: {done.stdout[-200:]}")
+    sums = next(json.loads(line)["sums"] for line in done.stdout.splitlines() if line.startswith('{"sums"'))
+    assert sums["wrong"] == [], done.stdout
+    assert (sums["backend"], sums["enforce"]) == ("lsm", True)
+    assert sums["hostile"] + sums["benign"] + len(sums["skipped"]) == len(ACTS)
+    assert done.returncode == 0, done.stdout
