@@ -450,7 +450,7 @@ class CoreSource:
         self._replace("names", {_name(name): _number(kind.value) for name, kind in settings.programs.items()})
         found = list(interpreters.find(settings.programs))
         self._replace("inodes", {_KEY.pack(i.inode, i.device, 0): _number(i.program.value) for i in found})
-        self._replace("sizes", {i.size.to_bytes(8, "little"): _number(i.program.value) for i in found})
+        self._replace("sizes", {i.size.to_bytes(8, "little"): _number(i.program.value) for i in found if i.size})
         self._replace("proxies", {_number(port): _number(1) for port in settings.proxies})
         for version, name in ((4, "outside4"), (6, "outside6")):
             networks = [ipaddress.ip_network(n) for n in settings.external if n.version == version]

@@ -47,6 +47,8 @@ class Program(enum.Flag):
     SCHEDULER = enum.auto()
     COPIED = enum.auto()
     """Known by its size alone: a copy of an interpreter under another name."""
+    RESOLVER = enum.auto()
+    """Asks for names and hands on the answer: dig."""
 
 
 class CodeBy(enum.Enum):

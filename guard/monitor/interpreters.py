@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from guard.monitor.facts import Program
@@ -16,6 +17,8 @@ from guard.monitor.look import kernel_device
 DIRECTORIES = (
     "/bin", "/usr/bin", "/usr/local/bin", "/lib64", "/lib", "/lib/x86_64-linux-gnu", "/lib/aarch64-linux-gnu",
 )  # fmt: skip
+APT_METHODS = "/usr/lib/apt/methods"
+"""apt's own fetchers, `http` and others: by name alone HTTPie would be one of them."""
 KINDS = Program.SHELL | Program.PYTHON | Program.INTERPRETER | Program.LAUNCHER
 _ELF = b"\x7fELF"
 
@@ -27,7 +30,7 @@ class Interpreter:
     Args:
         device: as the kernel numbers it: major << 20 | minor.
         inode: its number.
-        size: bytes.
+        size: bytes; 0 where it says nothing.
         program: what it is.
     """
 
@@ -55,6 +58,12 @@ def find(programs: Mapping[str, Program], directories: Sequence[str] = DIRECTORI
                 both = kind | before
                 found[key] = replace(seen, program=Program.LAUNCHER if Program.LAUNCHER in both else both)
     yield from found.values()
+    if Program.TRUSTED in programs.get("apt", Program.NONE):
+        with suppress(OSError):
+            for name in os.listdir(APT_METHODS):
+                seen = _look(f"{APT_METHODS}/{name}", Program.TRUSTED)
+                if seen is not None:
+                    yield replace(seen, size=0)
 
 
 def _look(path: str, kind: Program) -> Interpreter | None:

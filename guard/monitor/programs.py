@@ -33,19 +33,19 @@ LAUNCHERS = (
     "busybox", "toybox", "ld.so", "ld-linux-x86-64.so.2", "ld-linux-aarch64.so.1", "ld-linux.so.2",
     "ld-musl-x86_64.so.1", "ld-musl-aarch64.so.1",
 )  # fmt: skip
+RESOLVERS = ("dig", "host", "nslookup", "drill", "delv", "kdig", "khost", "doggo", "dog", "q", "dnsx", "adig")
+"""Ask for names, and hand on what the answer says."""
 SCHEDULERS = ("squeue", "sacct", "sinfo", "scancel", "sbatch", "sprio", "sstat", "scontrol", "sshare", "qstat", "bjobs")
 """Ask a scheduler's controller something each time they run."""
 
 TRUSTED = (
     "git", "git-remote-http", "git-remote-https", "git-remote-ftp", "git-lfs", "pip", "pip3", "pipx", "uv", "uvx",
     "poetry", "pdm", "hatch", "conda", "mamba", "micromamba", "pixi", "npm", "npx", "yarn", "pnpm", "corepack", "cargo",
-    "rustup", "go", "gem", "bundle", "composer", "apt", "apt-get", "apt-cache", "aptitude", "dpkg", "http", "https",
-    "mirror", "dnf", "dnf-3", "dnf5", "yum", "microdnf", "zypper", "rpm", "apk", "pacman", "brew", "nix", "guix",
+    "rustup", "go", "gem", "bundle", "composer", "apt", "apt-get", "apt-cache", "aptitude", "dpkg", "dnf",
+    "dnf-3", "dnf5", "yum", "microdnf", "zypper", "rpm", "apk", "pacman", "brew", "nix", "guix",
     "spack", "eb", "module", "mvn", "gradle", "dotnet", "luarocks", "cpan", "cpanm", "julia-pkg", "debootstrap",
 )  # fmt: skip
-"""Fetchers whose work is to bring code: what they write is no data from outside, unless the site says otherwise.
-
-(`http`, `https` and `mirror` are apt's own methods: /usr/lib/apt/methods.)"""
+"""Fetchers whose work is to bring code: what they write is no data from outside, unless the site says otherwise."""
 
 _BY_KIND: Mapping[Program, tuple[str, ...]] = {
     Program.SHELL: SHELLS,
@@ -53,6 +53,7 @@ _BY_KIND: Mapping[Program, tuple[str, ...]] = {
     Program.INTERPRETER: INTERPRETERS,
     Program.LAUNCHER: LAUNCHERS,
     Program.SCHEDULER: SCHEDULERS,
+    Program.RESOLVER: RESOLVERS,
 }
 
 

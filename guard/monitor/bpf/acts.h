@@ -202,13 +202,13 @@ static __always_inline bool connects_outside(struct sock *sk, u32 *family, u32 *
     *port = swap16(BPF_CORE_READ(sk, __sk_common.skc_dport));
     if (*family == AF_INET) {
         a[0] = BPF_CORE_READ(sk, __sk_common.skc_daddr);
-        return is_outside4(a[0], swap16(*port));
+        return is_outside4(a[0], swap16(*port), DNS_NAMES);
     }
     if (*family == AF_INET6) {
         struct in6_addr full;
         BPF_CORE_READ_INTO(&full, sk, __sk_common.skc_v6_daddr);
         __builtin_memcpy(a, &full, 16);
-        return is_outside6(a, swap16(*port));
+        return is_outside6(a, swap16(*port), DNS_NAMES);
     }
     return false;
 }

@@ -10,31 +10,40 @@
 static __always_inline bool fetcher_is_exempt(struct proc *p) {
     return p->flags & (F_HARNESS | F_TRUSTED);
 }
-static __always_inline bool is_outside4(u32 address, u16 port) {
+/* Every program asks for names: that marks nobody. But a stream from port 53 is no question for a name, and a program
+ * whose work is to ask (dig) hands on what the answer says, whoever answered. */
+enum dns { DNS_NAMES, DNS_STREAM, DNS_CLIENT };
+static __always_inline bool is_outside4(u32 address, u16 port, u32 dns) {
     struct address4 key = {32, address};
     u32 number = swap16(port);
     if (bpf_map_lookup_elem(&outside4, &key))
+        return number != 53 || dns != DNS_NAMES;
+    if (number == 53 && dns == DNS_CLIENT)
         return true;
     if ((address & 0xff) == 127)
         return bpf_map_lookup_elem(&proxies, &number) != 0;
-    return address != 0 && number != 53;
+    return address != 0 && (number != 53 || dns != DNS_NAMES);
 }
-static __always_inline bool is_outside6(u32 *a, u16 port) {
+static __always_inline bool is_outside6(u32 *a, u16 port, u32 dns) {
     struct address6 key = {128, {a[0], a[1], a[2], a[3]}};
     u32 number = swap16(port);
     if (!a[0] && !a[1] && a[2] == swap32(0xffff))
-        return is_outside4(a[3], port);
+        return is_outside4(a[3], port, dns);
     if (bpf_map_lookup_elem(&outside6, &key))
+        return number != 53 || dns != DNS_NAMES;
+    if (number == 53 && dns == DNS_CLIENT)
         return true;
     if (!a[0] && !a[1] && !a[2] && (a[3] == swap32(1) || !a[3]))
         return a[3] && bpf_map_lookup_elem(&proxies, &number) != 0;
-    return number != 53;
+    return number != 53 || dns != DNS_NAMES;
 }
 
 /* Where a socket's data is told apart: an AF_UNIX socket by its own inode, a TCP connection over loopback by its two
  * ends as the reader sees them. `outside` is set where the peer is outside. 0: nothing that is followed. */
-static __always_inline int socket_key(struct sock *sk, bool writing, struct key *key, bool *outside, u8 *peer, u32 *port) {
+static __always_inline int socket_key(struct sock *sk, bool writing, struct key *key, bool *outside, u8 *peer, u32 *port,
+                                      u32 program) {
     u16 family = BPF_CORE_READ(sk, __sk_common.skc_family);
+    u32 dns = program & P_RESOLVER ? DNS_CLIENT : BPF_CORE_READ(sk, sk_type) == SOCK_STREAM ? DNS_STREAM : DNS_NAMES;
     u32 mine, theirs;
     *outside = false;
     if (family == AF_UNIX) {
@@ -57,7 +66,7 @@ static __always_inline int socket_key(struct sock *sk, bool writing, struct key 
     if (family == AF_INET) {
         mine = BPF_CORE_READ(sk, __sk_common.skc_rcv_saddr);
         theirs = BPF_CORE_READ(sk, __sk_common.skc_daddr);
-        *outside = is_outside4(theirs, BPF_CORE_READ(sk, __sk_common.skc_dport));
+        *outside = is_outside4(theirs, BPF_CORE_READ(sk, __sk_common.skc_dport), dns);
         peer[10] = peer[11] = 0xff;
         __builtin_memcpy(peer + 12, &theirs, 4);
     } else if (family == AF_INET6) {
@@ -66,7 +75,7 @@ static __always_inline int socket_key(struct sock *sk, bool writing, struct key 
         BPF_CORE_READ_INTO(&b, sk, __sk_common.skc_v6_rcv_saddr);
         mine = b[3];
         theirs = a[3];
-        *outside = is_outside6(a, BPF_CORE_READ(sk, __sk_common.skc_dport));
+        *outside = is_outside6(a, BPF_CORE_READ(sk, __sk_common.skc_dport), dns);
         __builtin_memcpy(peer, a, 16);
     } else {
         return 0;
@@ -249,7 +258,7 @@ __attribute__((noinline)) int do_read(struct proc *p, u64 at, s32 fd, u64 buffer
         u8 peer[16] = {};
         u32 port = 0;
         bool outside;
-        if (!socket_key(BPF_CORE_READ(s, sk), false, &key, &outside, peer, &port))
+        if (!socket_key(BPF_CORE_READ(s, sk), false, &key, &outside, peer, &port, p->program))
             return 0;
         if (outside) {
             if (!(p->flags & F_TRUSTED))
@@ -317,7 +326,7 @@ __attribute__((noinline)) int do_write(struct proc *p, u64 at, u64 buffer, u64 l
         u8 peer[16] = {};
         u32 port = 0;
         bool outside;
-        if (!socket_key(BPF_CORE_READ(s, sk), true, &key, &outside, peer, &port) || outside)
+        if (!socket_key(BPF_CORE_READ(s, sk), true, &key, &outside, peer, &port, p->program) || outside)
             return 0;
         through = T_SOCKET;
     } else if (type == S_IFREG || type == S_IFIFO) {

@@ -226,9 +226,9 @@ HOOK(socket_connect) int BPF_PROG(connect_asked, struct socket *s, struct sockad
         return 0;
     bpf_probe_read_kernel(&at, sizeof at, to);
     u32 port = swap16(at.port);
-    if (at.family == AF_INET && is_outside4(at.a[0], at.port))
+    if (at.family == AF_INET && is_outside4(at.a[0], at.port, DNS_NAMES))
         tell_connect(p, BPF_CORE_READ(s, sk), AF_INET, at.a, port);
-    else if (at.family == AF_INET6 && is_outside6(at.a + 1, at.port)) /* flow label first */
+    else if (at.family == AF_INET6 && is_outside6(at.a + 1, at.port, DNS_NAMES)) /* flow label first */
         tell_connect(p, BPF_CORE_READ(s, sk), AF_INET6, at.a + 1, port);
     return 0;
 }

@@ -44,7 +44,7 @@ struct inode {
     struct posix_acl *i_default_acl;
     struct super_block *i_sb;
     unsigned long i_ino;
-    u32 i_rdev;
+    u32 i_rdev, i_nlink;
     s64 i_size;
     u32 i_generation;
 };
@@ -224,6 +224,7 @@ struct pt_regs {
 #define S_IFDIR    0040000
 #define S_IFIFO    0010000
 #define S_IWOTH    0000002
+#define SOCK_STREAM 1
 #define AF_UNIX    1
 #define AF_INET    2
 #define AF_INET6   10

@@ -198,6 +198,8 @@ static __always_inline void on_exec(struct task_struct *t, struct linux_binprm *
 
     struct author *wrote = bpf_map_lookup_elem(&authors, &bare);
     u32 author = wrote && p ? wrote->pid : 0;
+    if (p && !author && !BPF_CORE_READ(inode, i_nlink))
+        author = pid; /* of no name, a memfd: nobody's but its own tree's */
     if (author && !of_script)
         program &= ~P_TRUSTED;
     u32 harness = program & P_HARNESS;

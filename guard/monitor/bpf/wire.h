@@ -43,6 +43,7 @@ enum program { /* facts.Program */
     P_HINT = 64,
     P_SCHEDULER = 128,
     P_COPIED = 256,
+    P_RESOLVER = 512,
     P_CODE = P_SHELL | P_PYTHON | P_INTERPRETER,
 };
 enum code_by { BY_NONE, BY_STDIN, BY_ARGUMENT, BY_FILE, BY_DESCRIPTOR };

@@ -18,6 +18,7 @@ import os
 import shutil
 import signal
 import socket
+import socketserver
 import subprocess
 import sys
 import tarfile
@@ -83,7 +84,7 @@ class Result:
 
 
 class Outside(contextlib.AbstractContextManager["Outside"]):
-    """The other machine: a web server on an address that is not loopback."""
+    """The other machine: a web server on an address that is not loopback; on port 53 too, and code as any answer there."""
 
     def __init__(self, root: Path) -> None:
         for name, text in FILES.items():
@@ -106,15 +107,23 @@ class Outside(contextlib.AbstractContextManager["Outside"]):
         run(["git", "clone", "-q", "--bare", str(work), str(root / "r.git")])
         run(["git", "-C", str(root / "r.git"), "update-server-info"])
         handler = functools.partial(_Quiet, directory=str(root))
-        self._server = http.server.ThreadingHTTPServer((OUTSIDE, 80), handler)
+        self._servers = [http.server.ThreadingHTTPServer((OUTSIDE, port), handler) for port in (80, 53)]
+        self._servers.append(socketserver.ThreadingUDPServer((OUTSIDE, 53), _Answer))
 
     def __enter__(self) -> Outside:
-        threading.Thread(target=self._server.serve_forever, daemon=True).start()
+        for server in self._servers:
+            threading.Thread(target=server.serve_forever, daemon=True).start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._server.shutdown()
-        self._server.server_close()
+        for server in self._servers:
+            server.shutdown()
+            server.server_close()
+
+
+class _Answer(socketserver.DatagramRequestHandler):
+    def handle(self) -> None:
+        self.wfile.write(SHELL_CODE.encode())
 
 
 class _Quiet(http.server.SimpleHTTPRequestHandler):
