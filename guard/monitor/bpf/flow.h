@@ -207,7 +207,7 @@ static __always_inline void receive(struct proc *p, u8 *peer, u32 port, void *bu
         bpf_get_current_comm(m.comm, 16);
         bpf_map_update_elem(&marks, &key, &m, BPF_NOEXIST);
     }
-    struct received_record *e = TELL(K_RECEIVED, struct received_record);
+    struct received_record *e = LIVE(K_RECEIVED, struct received_record);
     if (!e)
         return;
     fill(&e->h, K_RECEIVED, p);
@@ -227,7 +227,7 @@ static __always_inline void tell_flow(struct proc *p, u32 kind, struct mark *m, 
     if (kind == K_TAINT_READ) /* with a text that evaluates it, it is a finding: not to be lost to a flood */
         e = ALERT(K_TAINT_READ, struct flow_record);
     else
-        e = TELL(kind, struct flow_record);
+        e = LIVE(kind, struct flow_record);
     if (!e)
         return;
     fill(&e->h, kind, p);

@@ -155,7 +155,7 @@ static __always_inline void fill(struct head *h, u32 kind, struct proc *p) {
     fill_of(h, kind, p, me());
 }
 /* One tree's flood must not hide another's deeds: the second half of a ring is for trees that have told little in this
- * second, and of those for births, deaths and alerts alone. The value: there is no room for this one. */
+ * second, and there for what finds others (births, deaths, what flowed) and alerts alone. The value: there is no room for this one. */
 #define FAIR 64
 static __always_inline int crowded(u32 root, u32 minor) {
     u64 second = bpf_ktime_get_boot_ns() >> 30;
@@ -182,7 +182,7 @@ static __always_inline int crowded(u32 root, u32 minor) {
     })
 #define ALERT(KIND, TYPE)     ((TYPE *)RESERVE(alerts, C_LOST_ALERTS, KIND, sizeof(TYPE), 0))
 #define TELL(KIND, TYPE)      ((TYPE *)RESERVE(telemetry, C_LOST_TELEMETRY, KIND, sizeof(TYPE), 1))
-#define LIVE(KIND, TYPE)      ((TYPE *)RESERVE(telemetry, C_LOST_TELEMETRY, KIND, sizeof(TYPE), 0)) /* birth, death */
+#define LIVE(KIND, TYPE)      ((TYPE *)RESERVE(telemetry, C_LOST_TELEMETRY, KIND, sizeof(TYPE), 0)) /* what finds others */
 
 /* The 6.12 verifier wants an LSM program's value in [-4095, 0]; clang would fold `d ? -EPERM : 0` into a negation of
  * an unknown scalar, which it refuses. The empty asm keeps the branch. */
