@@ -83,6 +83,12 @@ class Monitor:
             assert time.monotonic() < deadline
             time.sleep(0.05)
 
+    def metric(self, name: str) -> int:
+        """One of its metrics, by name and labels, without the prefix."""
+        text = ask(str(self.state / "monitor.sock"), b"GET /metrics HTTP/1.0\r\n\r\n").decode()
+        line = next(line for line in text.splitlines() if line.startswith(f"guard_monitor_{name} "))
+        return int(float(line.rsplit(" ", 1)[1]))
+
     def log(self) -> str:
         """What it has told people."""
         return (self.place / "log").read_text()

@@ -6,7 +6,6 @@ import subprocess
 
 import pytest
 
-from guard.monitor.answers import ask
 from tests.conftest import LONG
 from tests.monitor.running import Monitor, events_service, running
 
@@ -69,21 +68,15 @@ def lost(made: Monitor, stage: str) -> int:
     return sum(e["detail"]["count"] for e in made.events() if e["rule"] == "loss" and e["detail"]["stage"] == stage)
 
 
-def metric(made: Monitor, name: str) -> int:
-    text = ask(str(made.state / "monitor.sock"), b"GET /metrics HTTP/1.0\r\n\r\n").decode()
-    line = next(line for line in text.splitlines() if line.startswith(f"guard_monitor_{name} "))
-    return int(float(line.rsplit(" ", 1)[1]))
-
-
 def test_of_a_flood_of_alerts_what_was_told_and_what_was_lost_is_what_there_was() -> None:
     with running() as made:
         _, took = flood(made, 0, MANY)
         told = sum(e["rule"] == "world-writable" for e in made.events())  # of a node on which others may act, too
         gone = lost(made, "alerts")
         print(f"{MANY} alerts in {took} s: {told} told, {gone} lost")
-        assert told + gone == metric(made, 'facts_total{kind="Mode"}') >= MANY
-        assert gone == metric(made, 'lost_total{stage="alerts"}')
-        assert metric(made, 'lost_total{stage="outlet"}') == 0
+        assert told + gone == made.metric('facts_total{kind="Mode"}') >= MANY
+        assert gone == made.metric('lost_total{stage="alerts"}')
+        assert made.metric('lost_total{stage="outlet"}') == 0
 
 
 @pytest.mark.parametrize("service", [False, True], ids=["own spool", "events service"])
@@ -106,7 +99,7 @@ def _telemetry(made: Monitor, *, folded: bool) -> None:
     print(f"{MANY} facts in {took} s: {heard} told, {gone} lost; of {ALERTS} alerts {len(told)} told")
     assert told == {f"f{number}" for number in range(ALERTS)}
     assert lost(made, "alerts") == 0
-    assert metric(made, 'facts_total{kind="Connect"}') >= MANY
+    assert made.metric('facts_total{kind="Connect"}') >= MANY
     if folded:  # the service folds, and rations what is for the log: it tells so itself
         assert not [e for e in made.events() if e["rule"] == "events-lost" and e["detail"].get("stage") == "producer"]
     else:

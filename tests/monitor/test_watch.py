@@ -262,6 +262,15 @@ def test_polls_are_weighed_against_submitted_jobs() -> None:
     assert [(t.finding.rule, t.finding.severity) for t in desk.take(polls[3])] == [("scheduler-polling", "low")]
 
 
+def test_what_trees_did_is_given_once_and_then_counted_anew() -> None:
+    desk = Desk()
+    desk.claude()
+    desk.take(desk.exec(1000, "squeue --me", ppid=100))
+    first, second = desk.watch.take_work(), desk.watch.take_work()
+    assert (first.execs, first.polls) == (2, 1)
+    assert (second.execs, second.polls, second.submissions) == (0, 0, 0)
+
+
 def test_a_metadata_walk_is_told_when_it_passes_the_limit() -> None:
     desk = Desk(MonitorSettings(limits=Limits(metadata_calls=2500)))
     desk.claude()

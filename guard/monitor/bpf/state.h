@@ -155,7 +155,8 @@ static __always_inline void fill(struct head *h, u32 kind, struct proc *p) {
     fill_of(h, kind, p, me());
 }
 /* One tree's flood must not hide another's deeds: the second half of a ring is for trees that have told little in this
- * second, and there for what finds others (births, deaths, what flowed) and alerts alone. The value: there is no room for this one. */
+ * second, and there for what finds others (births, deaths, what flowed) and alerts alone. The value: there is no room
+ * for this one. */
 #define FAIR 64
 static __always_inline int crowded(u32 root, u32 minor) {
     u64 second = bpf_ktime_get_boot_ns() >> 30;
