@@ -49,4 +49,3 @@ def test_on_a_kernel_with_lsm_programs_acts_are_told_and_what_is_denied_is_not_d
     assert sums["wrong"] == [], done.stdout
     assert (sums["backend"], sums["enforce"]) == ("lsm", True)
     assert sums["hostile"] + sums["benign"] + len(sums["skipped"]) == len(ACTS)
-    assert done.returncode == 0, done.stdout
