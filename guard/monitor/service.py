@@ -38,7 +38,7 @@ from guard.policy.addresses import Network
 
 HOUR = 3600.0
 _TICK = 1.0
-_BATCH = 4096
+_BATCH = 2048
 """Facts that are put in order at once, at most."""
 _RECONCILE, _RECONCILE_SOON = 60.0, 5.0
 """Seconds between two looks at the kernel's labels; sooner where births and deaths were lost."""
@@ -47,9 +47,9 @@ _UNCOVERED = 3.0
 _COST_EVERY, _COST_STRIKES, _COST_REST = 10.0, 3, 600.0
 _FLUSH = 8.0
 _PAUSE = 0.02
-_BACKLOG = 15_000
+_BACKLOG = 2_000
 """Events that wait above which no more facts are taken from the rings: what does not fit there is counted there. With a
-batch more it is less than a sink to the events service holds."""
+batch more it is five megabytes, and less than a sink to the events service holds."""
 
 ENFORCED = {"world-writable": "deny", "bind": "deny", "listen": "deny", "code-from-outside": "deny"}
 """What `--enforce` enforces where the site names nothing."""
