@@ -16,6 +16,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from guard.confine import turns
+
 _IN_MOVED_TO, _IN_CREATE, _IN_ONLYDIR = 0x80, 0x100, 0x1000000
 PATIENCE = 8  # times that one name may come back
 
@@ -56,12 +58,23 @@ class Keeper:
         """What becomes readable when something may have come."""
         return self._fd
 
-    def look(self) -> bool:
-        """Move aside what has come; returns whether that has been enough, and the session should end."""
+    def look(self, turn: "turns.Turn") -> bool:
+        """Move aside what has come; returns whether that has been enough, and the session should end.
+
+        Args:
+            turn: sees to callers, should the file system hold this up.
+        """
         try:
             os.read(self._fd, 65536)  # which one it was is no matter: all are looked at
         except BlockingIOError:
             return False
+        came: list[tuple[str, str]] = []
+        enough: bool = turn.anyway(self._move_aside, came)
+        for path, aside in came:
+            self._tell(path, aside)
+        return enough
+
+    def _move_aside(self, came: "list[tuple[str, str]]") -> bool:
         enough = False
         for above, (fd, names) in self._names.items():
             for name in names:
@@ -74,11 +87,11 @@ class Keeper:
                         continue
                     except OSError as error:
                         # It stays (no room, a read-only file system), but not with who may have made it at work.
-                        self._tell(path, error.strerror or "")
+                        came.append((path, error.strerror or ""))
                         enough = True
                         break
                     self._came[path] = self._came.get(path, 0) + 1
-                    self._tell(path, aside)
+                    came.append((path, aside))
                     enough = self._came[path] >= PATIENCE
         return enough
 

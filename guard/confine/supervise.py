@@ -3,7 +3,8 @@
 Three processes come out of one start:
 
     W  guard itself, as the shell knows it: waits, passes signals on, and ends as the command does
-    S  the supervisor, W's child: answers the tree's calls until no process of it is left
+    S  the supervisor, W's child: answers the tree's calls until no process of it is left, by threads
+       of its own (guard.confine.turns), so that what holds up one caller holds up no other
     A  the command, S's child: confined, then executed
 
 S is an ancestor of the whole tree (a subreaper), as Yama's ptrace_scope = 1 asks of who reads another's memory,
@@ -27,6 +28,7 @@ import select
 import time
 
 from guard import kernel
+from guard.confine import turns
 from guard.kernel import notify
 
 TYPE_CHECKING = False
@@ -333,58 +335,50 @@ class _Service:
 
     def __init__(self, supervisor: "Supervisor", listener: int, command: int, channel: "_socket.socket") -> None:
         self._supervisor = supervisor
-        self._listener = listener
         self._command = command
         self._ended = False
         self._stopped = False
-        self._ending = False
         self._channel = channel
+        self._wake, woken = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        self._turns = turns.Turns(listener, supervisor, woken)
+        _signal.signal(_signal.SIGCHLD, lambda *_: None)
+        _signal.set_wakeup_fd(woken, warn_on_full_buffer=False)
         self._waiter = os.pidfd_open(os.getppid())
         handle = os.pidfd_open(command)
         self._say(b"started %d" % command, handle)
         os.close(handle)
 
     def run(self) -> None:
-        """Serve."""
-        wake, woken = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
-        _signal.signal(_signal.SIGCHLD, lambda *_: None)
-        _signal.set_wakeup_fd(woken, warn_on_full_buffer=False)
-        # Whatever else is sent to us stays pending: a session's end must not end us before the tree.
-        _signal.pthread_sigmask(_signal.SIG_UNBLOCK, {_signal.SIGCHLD})
+        """Serve: the tree's calls by threads of their own, its ends and our parent's here.
+
+        This thread touches no file system that the tree can name, and so is never held up.
+        """
         gc.freeze()  # what stands now is shared with W
         gc.enable()  # for months, perhaps
+        # Whatever else is sent to us stays pending: a session's end must not end us before the tree.
+        _signal.pthread_sigmask(_signal.SIG_UNBLOCK, {_signal.SIGCHLD})
         poll = select.poll()
-        waiter = self._channel.fileno()
-        keeper = self._supervisor.keeper
-        kept = keeper.fileno() if keeper else -1
-        for fd in (kept, self._listener, wake, waiter):  # what has appeared is looked at before anything is answered
-            if fd >= 0:
-                poll.register(fd, select.POLLIN)
+        waiter, answering = self._channel.fileno(), self._turns
+        for fd in (self._wake, waiter):
+            poll.register(fd, select.POLLIN)
         self._reap()
-        while True:
-            for fd, event in poll.poll():
-                if fd == wake:
-                    os.read(wake, 4096)
+        while not answering.over:
+            for fd, _ in poll.poll(answering.pause()):
+                if fd == self._wake:
+                    os.read(self._wake, 4096)
                     self._reap()
-                    if self._ending:
-                        _kill_children()  # those that were left to us by the ones before
+                    if answering.ending:
+                        _kill_children()  # also those that were left to us by the ones before
                 elif fd == waiter:
                     poll.unregister(waiter)
                     if not self._ended:
                         os.kill(self._command, _signal.SIGKILL)
-                elif fd == kept:
-                    if keeper and keeper.look():
-                        self._ending = True
-                        _kill_children()
-                elif event & select.POLLIN:
-                    call = notify.receive(self._listener)
-                    if call is not None:
-                        self._supervisor.answer(call)
-                else:  # POLLHUP: nobody uses the filter any more; the command may be a moment from its end
-                    while not self._ended:
-                        self._reap(0)
-                    self._supervisor.end()
-                    return
+            answering.look()
+        if answering.fault:
+            raise answering.fault
+        while not self._ended:  # the command may be a moment from its end
+            self._reap(0)
+        self._supervisor.end()
 
     def _reap(self, how: int = os.WNOHANG) -> None:
         """Take the ends of children. The command's is told to W, which stops and goes on with it.
@@ -467,6 +461,7 @@ def _become(confine: "Callable[[], int]", start: "_Start", channel: "_socket.soc
     channel.send(b"%d" % listener)  # S takes it: sendmsg, which could hand it over, would wait for S's own answer
     kernel.prctl(PR_SET_PDEATHSIG, _signal.SIGKILL)
     if not channel.recv(1):  # execve itself may be one that S must answer
+        os.write(2, b"guard: not started: its supervisor could not begin (is a limit on processes reached?)\n")
         return 125
     os.close(listener)  # a copy kept here would make a call hang for ever once S is gone
     channel.close()

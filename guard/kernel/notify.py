@@ -50,6 +50,21 @@ def load_listener(program: bytes, flags: int) -> int:
         return load_filter(program, flags | NEW_LISTENER)
 
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any, Protocol
+
+    class Outside(Protocol):
+        """Who sees to others while a call is held up: `guard.confine.turns.Turn`."""
+
+        def outside(self, make: "Callable[..., Any]", *args: object) -> "Any":  # noqa: ANN401 - as `Call.outside`
+            """Make a call that may be held up."""
+
+        def anyway(self, make: "Callable[..., Any]", *args: object) -> "Any":  # noqa: ANN401 - as above
+            """As `outside`, however many are held up already."""
+
+
 class _Page(_ctypes.Array):  # type: ignore[type-arg]
     _type_ = Char
     _length_ = _PAGE
@@ -63,9 +78,10 @@ class Call:
 
     Attributes:
         pid: the calling thread. number: the system call. args: its six registers, unsigned.
+        turn: sees to others while this one is held up; None where nobody does.
     """
 
-    __slots__ = ("_id", "_listener", "args", "number", "pid")
+    __slots__ = ("_id", "_listener", "args", "number", "pid", "turn")
 
     def __init__(self, listener: int, fields: "tuple[int, ...]") -> None:
         self._listener = listener
@@ -73,6 +89,16 @@ class Call:
         self.pid = fields[1]
         self.number = fields[3]
         self.args = fields[6:12]
+        self.turn: Outside | None = None
+
+    def outside(self, make: "Callable[..., Any]", *args: object) -> "Any":  # noqa: ANN401 - what `make` returns
+        """Do what a file system may hold up, and let others be answered meanwhile.
+
+        Args:
+            make: touches nothing that those others are judged by.
+            args: its arguments.
+        """
+        return make(*args) if self.turn is None else self.turn.outside(make, *args)
 
     def check(self) -> None:
         """Make sure that what was read belongs to the caller; raises `Gone`."""
@@ -85,7 +111,7 @@ class Call:
 
     def read(self, address: int, length: int) -> bytes:
         """Copy from the caller's memory; what the caller could not read itself raises OSError (EFAULT)."""
-        content = self._copy(address, length)
+        content = self._copied(address, length)
         self.check()
         if len(content) < length:
             raise OSError(_EFAULT, "Bad address")
@@ -101,7 +127,7 @@ class Call:
         while len(found) < most:
             at = address + len(found)
             wanted = min(_PAGE - at % _PAGE, most - len(found))
-            part = self._copy(at, wanted)
+            part = self._copied(at, wanted)
             self.check()
             head, end, _ = part.partition(b"\0")
             found += head
@@ -110,6 +136,13 @@ class Call:
             if len(part) < wanted:
                 raise OSError(_EFAULT, "Bad address")
         raise OSError(_ENAMETOOLONG, "File name too long")
+
+    def _copied(self, address: int, length: int) -> bytes:
+        # It may lie in a page of a file that has yet to be read.
+        if self.turn is None:
+            return self._copy(address, length)
+        copied: bytes = self.turn.anyway(self._copy, address, length)
+        return copied
 
     def _copy(self, address: int, length: int) -> bytes:
         """Return what there is of this memory, not yet checked whose it was."""

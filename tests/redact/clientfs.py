@@ -1,6 +1,6 @@
 """A client of a file server, as a FUSE file system: it shows a directory, and keeps what it has read as clients do.
 
-    python clientfs.py BACKING MOUNTPOINT
+    python clientfs.py BACKING MOUNTPOINT [SECONDS]
 
 Attributes and names are believed for a while, and what is read stays in this client's cache until the file is opened
 anew: two mounts of one directory are two machines that see each other's changes late.
@@ -13,7 +13,7 @@ import sys
 import mfusepy
 
 LATE = 5.0
-"""Seconds for which attributes are believed; NFS has 3 to 60."""
+"""Seconds for which attributes are believed unless told otherwise; NFS has 3 to 60."""
 
 
 class Client(mfusepy.Operations):
@@ -62,6 +62,14 @@ class Client(mfusepy.Operations):
         os.chmod(self._at(path), mode)
         return 0
 
+    def chown(self, path: str, uid: int, gid: int) -> int:
+        os.chown(self._at(path), uid, gid)
+        return 0
+
+    def mknod(self, path: str, mode: int, dev: int) -> int:
+        os.mknod(self._at(path), mode, dev)
+        return 0
+
     def utimens(self, path: str, times: tuple[int, int] | None = None) -> int:
         os.utime(self._at(path), ns=times)
         return 0
@@ -84,6 +92,8 @@ class Client(mfusepy.Operations):
 
 
 if __name__ == "__main__":
+    late = float(sys.argv[3]) if len(sys.argv) > 3 else LATE
+    others = {"allow_other": True} if os.geteuid() == 0 else {}
     mfusepy.FUSE(
-        Client(sys.argv[1]), sys.argv[2], foreground=True, nothreads=True, attr_timeout=LATE, entry_timeout=LATE
+        Client(sys.argv[1]), sys.argv[2], foreground=True, nothreads=True, attr_timeout=late, entry_timeout=late, **others
     )

@@ -40,6 +40,9 @@ ADVICE: "dict[str, Advice]" = {
     "downloaded-exec": ("it was downloaded in this session", "read it, and let a person run it"),
     "memory-exec": ("a program without a file would run", "write the program to a file in the project"),
     "caller-unreadable": ("a program that guard cannot read asked for it", "start it from a shell instead"),
+    "callers-held-up": (
+        "32 callers of this session wait for a file system that does not answer", "wait for that file server"
+    ),
     "supervisor-error": ("guard could not judge the call", "report this to the keepers of guard"),
 }
 

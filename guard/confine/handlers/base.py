@@ -3,6 +3,7 @@
 import posix as os
 import time
 
+from guard.confine.turns import Crowded
 from guard.kernel import MACHINE, NUMBERS
 from guard.kernel.notify import Call, Gone, Unreadable
 from guard.kernel.numbers import numbers
@@ -40,7 +41,7 @@ class Denied(OSError):  # noqa: N818 - a verdict, said as one
 _WINDOW = 600  # seconds in which the same finding is counted, not repeated
 _MOST_OF_A_RULE = 64
 _LONGEST = 512
-_EACCES = 13
+_EAGAIN, _EACCES = 11, 13
 
 
 class _Told:
@@ -186,6 +187,9 @@ class Supervisor:
             self.tell("session", "caller-unreadable", "denied", f"{call.number} of a process that /proc hides", "")
         except Unreadable:
             self._tell_of(call, "session", "caller-unreadable", f"{call.number} of a process that is not dumpable", "")
+        except Crowded:
+            code = _EAGAIN
+            self._tell_of(call, "session", "callers-held-up", "wait for a file system that does not answer", "")
         except Denied as denied:
             code = denied.errno or _EACCES
             self._tell_of(call, denied.control, denied.rule, denied.what, denied.allow)

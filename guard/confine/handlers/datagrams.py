@@ -179,7 +179,7 @@ class Datagrams:
         wait = socket.blocks() and not flags & _MSG_DONTWAIT
         flags |= _MSG_DONTWAIT | _MSG_NOSIGNAL
         try:
-            return syscall("sendto", fd, data, len(data), flags, raw, len(raw))
+            return int(call.outside(syscall, "sendto", fd, data, len(data), flags, raw, len(raw)))
         except OSError as error:
             if error.errno != EAGAIN or not wait:
                 raise

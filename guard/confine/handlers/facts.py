@@ -87,6 +87,11 @@ def glance(call: "Call", start: int, path: bytes) -> "tuple[int, ...]":
     """
     if path.startswith((b"/proc/", b"/dev/")) or b"\0" in path:
         return ()
+    found: tuple[int, ...] = call.outside(_glance, call, start, path)
+    return found
+
+
+def _glance(call: "Call", start: int, path: bytes) -> "tuple[int, ...]":
     if path.startswith(b"/"):
         seen = b"/proc/%d/root%s" % (call.pid, path)
     elif start == paths.AT_FDCWD:
@@ -132,7 +137,7 @@ def named_pipe(call: "Call", number: int, link: str) -> str:
     if not link.startswith("/") or link.startswith("/memfd:") or is_device(link):
         return ""
     try:
-        status = os.stat(f"/proc/{call.pid}/fd/{number}")
+        status = call.outside(os.stat, f"/proc/{call.pid}/fd/{number}")
     except OSError:
         return ""
     return fifo(link, status) if status.st_mode & S_IFMT == S_IFIFO else ""
@@ -264,12 +269,16 @@ def code(call: "Call") -> str:
 def command_line(call: "Call") -> "tuple[str, list[str]]":
     """What the caller is now, before it becomes what it starts."""
     try:
-        with open(f"/proc/{call.pid}/cmdline", "rb") as file:
-            block = file.read(MOST_TEXT + 4096)
+        block: bytes = call.outside(_cmdline, call.pid)  # waits while the caller's memory is being arranged
     except OSError:
         return "", []
     words = [word.decode("utf-8", "surrogateescape") for word in block.split(b"\0")[:-1]]
     return commands.meant(basename(words[0]).lstrip("-") if words else "", words)
+
+
+def _cmdline(pid: int) -> bytes:
+    with open(f"/proc/{pid}/cmdline", "rb") as file:
+        return file.read(MOST_TEXT + 4096)
 
 
 def text(call: "Call", path: str) -> str:
@@ -279,14 +288,19 @@ def text(call: "Call", path: str) -> str:
     except (OSError, ValueError):
         return ""
     try:
-        if os.fstat(fd).st_mode & S_IFMT != S_IFREG:
-            return ""
-        with open(f"/proc/self/fd/{fd}", "rb") as file:
-            return file.read(MOST_TEXT).decode("utf-8", "surrogateescape")
+        beginning: bytes = call.outside(_beginning, fd)
     except OSError:
         return ""
     finally:
         os.close(fd)
+    return beginning.decode("utf-8", "surrogateescape")
+
+
+def _beginning(fd: int) -> bytes:
+    if os.fstat(fd).st_mode & S_IFMT != S_IFREG:
+        return b""
+    with open(f"/proc/self/fd/{fd}", "rb") as file:
+        return file.read(MOST_TEXT)
 
 
 def ends(path: str) -> bytes:
@@ -297,11 +311,11 @@ def ends(path: str) -> bytes:
         return head + file.read(65536)
 
 
-def born(fd: int) -> float:
+def born(call: "Call", fd: int) -> float:
     """When a file was made; 0 where the file system does not tell (statx(2))."""
     buffer = bytes(256)  # the kernel writes into it: ours alone, never shared
     try:
-        kernel.syscall("statx", fd, b"", _AT_EMPTY_PATH, 0x800, buffer)
+        call.outside(kernel.syscall, "statx", fd, b"", _AT_EMPTY_PATH, 0x800, buffer)
     except OSError:
         return 0.0
     if not int.from_bytes(buffer[:4], "little") & 0x800:

@@ -221,7 +221,7 @@ class Messages:
             wait = socket.blocks() and not flags & _MSG_DONTWAIT
             flags &= ~_MSG_ZEROCOPY
             try:
-                sent = message.send(fd, flags, raw)
+                sent: int = call.outside(message.send, fd, flags, raw)  # a unix socket's file is asked
                 if sent == len(message.data) or not wait:
                     return sent
             except OSError as error:

@@ -51,7 +51,7 @@ def fchown(supervisor: "Supervisor", call: "Call") -> int:
     fd = call.descriptor(call.args[0])
     try:
         _judge(supervisor, call, fd, "chown")
-        syscall("fchown", fd, call.args[1] & 0xFFFFFFFF, call.args[2] & 0xFFFFFFFF)
+        call.outside(syscall, "fchown", fd, call.args[1] & 0xFFFFFFFF, call.args[2] & 0xFFFFFFFF)
     finally:
         os.close(fd)
     return 0
@@ -75,7 +75,7 @@ def _chown(supervisor: "Supervisor", call: "Call", start: int, path: bytes, user
 def _chown_open(supervisor: "Supervisor", call: "Call", fd: int, user: int, group: int) -> int:
     try:
         _judge(supervisor, call, fd, "chown")
-        syscall("fchownat", fd, b"", user & 0xFFFFFFFF, group & 0xFFFFFFFF, _AT_EMPTY_PATH)
+        call.outside(syscall, "fchownat", fd, b"", user & 0xFFFFFFFF, group & 0xFFFFFFFF, _AT_EMPTY_PATH)
     finally:
         os.close(fd)
     return 0
@@ -86,11 +86,13 @@ def _judge(supervisor: "Supervisor", call: "Call", fd: int, act: str) -> None:
 
     Another user's file without the right to write it is the kernel's to refuse, and no event.
     """
-    about = os.fstat(fd)
+    about = paths.about(call, fd)
     real = paths.real(fd)
     if act == "utimensat" and about.st_mode & _FORMAT == _DEVICE:
         pass  # `touch /dev/null`: a character device's times tell nobody anything
-    elif about.st_uid == os.geteuid() or (act != "chown" and os.access(f"/proc/self/fd/{fd}", os.W_OK)):
+    elif about.st_uid == os.geteuid() or (
+        act != "chown" and call.outside(os.access, f"/proc/self/fd/{fd}", os.W_OK)
+    ):
         supervisor.check_metadata(call, real, act)
     call.check()
 
@@ -148,7 +150,7 @@ def _set_open_times(supervisor: "Supervisor", call: "Call", number: int, times: 
     fd = call.descriptor(number)
     try:
         _judge(supervisor, call, fd, "utimensat")
-        syscall("utimensat", fd, None, times, 0)
+        call.outside(syscall, "utimensat", fd, None, times, 0)
     finally:
         os.close(fd)
     return 0
@@ -157,7 +159,7 @@ def _set_open_times(supervisor: "Supervisor", call: "Call", number: int, times: 
 def _set_times(supervisor: "Supervisor", call: "Call", fd: int, times: "bytes | None") -> int:
     try:
         _judge(supervisor, call, fd, "utimensat")
-        syscall("utimensat", fd, b"", times, _AT_EMPTY_PATH)  # since 5.8; links too
+        call.outside(syscall, "utimensat", fd, b"", times, _AT_EMPTY_PATH)  # since 5.8; links too
     finally:
         os.close(fd)
     return 0
@@ -206,14 +208,14 @@ def _set_attribute(supervisor: "Supervisor", call: "Call", follow: "bool | None"
     value = call.read(call.args[2], size) if size else b""
     fd = _file(call, follow)
     try:
-        _refuse_link(fd, name)
+        _refuse_link(call, fd, name)
         _judge(supervisor, call, fd, "setxattr")
         if name in _ACLS:
             value = _judge_acl(supervisor, call, fd, value)
         if follow is None:
-            syscall("fsetxattr", fd, name, value, len(value), flags)
+            call.outside(syscall, "fsetxattr", fd, name, value, len(value), flags)
         else:
-            syscall("setxattr", b"/proc/self/fd/%d" % fd, name, value, len(value), flags)
+            call.outside(syscall, "setxattr", b"/proc/self/fd/%d" % fd, name, value, len(value), flags)
     finally:
         os.close(fd)
     return 0
@@ -223,20 +225,20 @@ def _remove_attribute(supervisor: "Supervisor", call: "Call", follow: "bool | No
     name = _name(call)
     fd = _file(call, follow)
     try:
-        _refuse_link(fd, name)
+        _refuse_link(call, fd, name)
         _judge(supervisor, call, fd, "removexattr")
         if follow is None:
-            syscall("fremovexattr", fd, name)
+            call.outside(syscall, "fremovexattr", fd, name)
         else:
-            syscall("removexattr", b"/proc/self/fd/%d" % fd, name)
+            call.outside(syscall, "removexattr", b"/proc/self/fd/%d" % fd, name)
     finally:
         os.close(fd)
     return 0
 
 
-def _refuse_link(fd: int, name: bytes) -> None:
+def _refuse_link(call: "Call", fd: int, name: bytes) -> None:
     """A link has no attributes that users may set; refused as the kernel does (xattr_permission)."""
-    if os.fstat(fd).st_mode & _FORMAT == _LINK:
+    if paths.about(call, fd).st_mode & _FORMAT == _LINK:
         code = _EOPNOTSUPP if name in _ACLS else _EPERM
         raise OSError(code, os.strerror(code))
 

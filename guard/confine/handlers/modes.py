@@ -50,7 +50,7 @@ def fchmod(supervisor: "Supervisor", call: "Call") -> int:
         paths.refuse_path_only(fd)
         mode = judge(supervisor, call, fd, call.args[1])
         call.check()
-        os.chmod(fd, mode)
+        call.outside(os.chmod, fd, mode)
     finally:
         os.close(fd)
     return 0
@@ -64,7 +64,7 @@ def _by_path(supervisor: "Supervisor", call: "Call", start: int, path: bytes, mo
     try:
         mode = judge(supervisor, call, fd, mode)
         call.check()
-        os.chmod(f"/proc/self/fd/{fd}", mode)
+        call.outside(os.chmod, f"/proc/self/fd/{fd}", mode)
     finally:
         os.close(fd)
     return 0
@@ -78,7 +78,7 @@ def judge(supervisor: "Supervisor", call: "Call", fd: int, mode: int) -> int:
         OSError: a symbolic link has none (EOPNOTSUPP).
     """
     mode &= 0o7777
-    about = os.fstat(fd)
+    about = paths.about(call, fd)
     kind = about.st_mode & _FORMAT
     if kind == _LINK:
         raise OSError(95, "Operation not supported")

@@ -64,7 +64,8 @@ def in_tree(pid: int, above: int) -> bool:
 def directory(call: "Call", number: int) -> int:
     """Open what a relative path starts from: the caller's working directory or one of its descriptors."""
     if number & 0xFFFFFFFF == AT_FDCWD:
-        return _of_caller(call, "cwd")
+        found: int = call.outside(_of_caller, call, "cwd")
+        return found
     return call.descriptor(number)
 
 
@@ -98,6 +99,11 @@ def resolve(call: "Call", start: int, path: bytes, follow: bool = True) -> int:
     """
     if not path:
         raise OSError(_ENOENT, "No such file or directory")
+    found: int = call.outside(_resolve, call, start, path, follow)
+    return found
+
+
+def _resolve(call: "Call", start: int, path: bytes, follow: bool) -> int:
     absolute = path.startswith(b"/")
     at = -1 if absolute else directory(call, start)
     try:
@@ -239,6 +245,12 @@ def refuse_path_only(fd: int) -> None:
     """Raise EBADF for a descriptor that only names a file (O_PATH), as calls by descriptor do."""
     if fcntl.fcntl(fd, fcntl.F_GETFL) & os.O_PATH:
         raise OSError(_EBADF, "Bad file descriptor")
+
+
+def about(call: "Call", fd: int) -> "os.stat_result":
+    """What the file system says of an open file: after a while it asks its server again."""
+    found: os.stat_result = call.outside(os.fstat, fd)
+    return found
 
 
 def real(fd: int) -> str:

@@ -108,7 +108,7 @@ class Pipes:
 
     def _judge(self, call: "Call", start: int, path: bytes, argv: int) -> None:
         if self._awaited or self._fifos:
-            self._look_again()
+            self._look_again(call)
         if path.startswith(self._system) and b".." not in path:
             known = self._programs.get(path)
             if known is None:
@@ -155,7 +155,7 @@ class Pipes:
         if loader and arguments and "/" in arguments[0]:
             self._takes_path(start, arguments[0])  # the loader runs what is not executed by itself
         if len(self._flow) > self._forget_at:
-            self._forget(start)
+            self._forget(call, start)
         if kind == commands.FETCHER:
             self._fetches(start)
             return
@@ -190,14 +190,14 @@ class Pipes:
         except OSError:
             return basename(path.decode("utf-8", "surrogateescape"))  # the kernel will say so too
         try:
-            status, real = os.fstat(fd), paths.real(fd)
+            status, real = paths.about(call, fd), paths.real(fd)
             if real.startswith("/memfd:"):
                 self._refuse(call, "memory-exec", f"a program run from memory ({facts.safe(real.partition(' ')[0])})")
             name = basename(real.removesuffix(" (deleted)"))
-            if self._is_download(real, fd, status):
+            if self._is_download(call, real, fd, status):
                 self._refuse(call, "downloaded-exec", f"{facts.safe(real)} was downloaded in this session")
             if commands.kind(name) == commands.OTHER:
-                name = self._copy_of(fd, status) or name
+                name = self._copy_of(call, fd, status) or name
             if key and key[-3:] == facts.identity(status):
                 if len(self._files) >= _MOST_CACHED:
                     self._files.clear()
@@ -206,7 +206,7 @@ class Pipes:
         finally:
             os.close(fd)
 
-    def _copy_of(self, fd: int, status: "os.stat_result") -> str:
+    def _copy_of(self, call: "Call", fd: int, status: "os.stat_result") -> str:
         """The well-known program that a file is a copy of; "" for none."""
         if self._sizes is None:
             self._sizes = {}
@@ -218,7 +218,7 @@ class Pipes:
                         continue
         for original in self._sizes.get(status.st_size, ()):
             try:
-                if facts.ends(f"/proc/self/fd/{fd}") == facts.ends(original):
+                if call.outside(facts.ends, f"/proc/self/fd/{fd}") == facts.ends(original):
                     return basename(original)
             except OSError:
                 continue
@@ -402,12 +402,12 @@ class Pipes:
         except (OSError, ValueError):
             return "", False
         try:
-            status, real = os.fstat(fd), paths.real(fd)
+            status, real = paths.about(call, fd), paths.real(fd)
             if status.st_mode & facts.S_IFMT == facts.S_IFIFO:
                 return facts.fifo(real, status), False
             if real.startswith("/memfd:"):
                 return real, False
-            return "", self._is_download(real, fd, status)
+            return "", self._is_download(call, real, fd, status)
         finally:
             os.close(fd)
 
@@ -420,7 +420,7 @@ class Pipes:
             if complete:
                 self._refuse(call, "pipe-to-shell", "a download piped through a filter into an interpreter")
         if len(self._flow) > self._forget_at:
-            self._forget(None)
+            self._forget(call, None)
 
     def _refuse(self, call: "Call", rule: str, what: str) -> None:
         self._supervisor.decide("pipe-to-shell", rule, what, _EACCES, call, _ALLOW[rule])
@@ -447,14 +447,14 @@ class Pipes:
                 self._awaited[real] = call.pid
             return
         try:
-            status, real = os.fstat(fd), paths.real(fd)
+            status, real = paths.about(call, fd), paths.real(fd)
             if status.st_mode & facts.S_IFMT == facts.S_IFIFO:
                 pipe = facts.fifo(real, status)
                 self._fifos[pipe] = call.pid
                 self._source(call, pipe)
             elif status.st_mode & facts.S_IFMT == facts.S_IFREG:
                 self._downloads.add_name(real, now)
-                self._downloads.add_inode(status.st_dev, status.st_ino, facts.born(fd), now)
+                self._downloads.add_inode(status.st_dev, status.st_ino, facts.born(call, fd), now)
         finally:
             os.close(fd)
 
@@ -468,52 +468,55 @@ class Pipes:
     def _remember_descriptor(self, call: "Call", number: int, now: float) -> None:
         """A fetcher's output goes to a file that is open already."""
         try:
-            fd = os.open(f"/proc/{call.pid}/fd/{number}", kernel.O_PATH)
+            fd = call.outside(os.open, f"/proc/{call.pid}/fd/{number}", kernel.O_PATH)
         except OSError:
             return
         try:
-            status, real = os.fstat(fd), paths.real(fd)
+            status, real = paths.about(call, fd), paths.real(fd)
             if status.st_mode & facts.S_IFMT == facts.S_IFREG:
-                self._downloads.add_inode(status.st_dev, status.st_ino, facts.born(fd), now)
+                self._downloads.add_inode(status.st_dev, status.st_ino, facts.born(call, fd), now)
                 if real.startswith("/") and not real.endswith(" (deleted)"):
                     self._downloads.add_name(real, now)
         finally:
             os.close(fd)
 
-    def _look_again(self) -> None:
+    def _look_again(self, call: "Call") -> None:
         """Learn the inodes of what fetchers have made since, and forget named pipes that nobody holds."""
-        for path, pid in list(self._awaited.items()):
+        for path in list(self._awaited):
+            # Taken out meanwhile: should its file system hold this caller up, it holds up no other.
+            pid = self._awaited.pop(path, 0)
+            if not pid:
+                continue
             try:
-                fd = os.open(path, kernel.O_PATH | os.O_NOFOLLOW)
+                fd = call.outside(os.open, path, kernel.O_PATH | os.O_NOFOLLOW)
             except OSError:
-                if not facts.exists(pid):
-                    del self._awaited[path]
+                if facts.exists(pid):
+                    self._awaited[path] = pid
             else:
-                status = os.fstat(fd)
-                self._downloads.add_inode(status.st_dev, status.st_ino, facts.born(fd), time.time())
+                status = paths.about(call, fd)
+                self._downloads.add_inode(status.st_dev, status.st_ino, facts.born(call, fd), time.time())
                 os.close(fd)
-                del self._awaited[path]
         if self._fifos and time.monotonic() - self._looked > 0.02:
             self._looked = time.monotonic()
             if any(not facts.exists(pid) for pid in self._fifos.values()):
-                held = self._held()
+                held = call.outside(self._held)
                 for pipe, pid in list(self._fifos.items()):
                     if pipe not in held and not facts.exists(pid):
                         del self._fifos[pipe]
                         self._flow.drop(pipe)
 
-    def _is_download(self, real: str, fd: int, status: "os.stat_result") -> bool:
+    def _is_download(self, call: "Call", real: str, fd: int, status: "os.stat_result") -> bool:
         if not self._downloads or not self._downloads.may_be(basename(real), status.st_dev, status.st_ino):
             return False
-        return self._downloads.has(real, status.st_dev, status.st_ino, status.st_ctime, lambda: facts.born(fd))
+        return self._downloads.has(real, status.st_dev, status.st_ino, status.st_ctime, lambda: facts.born(call, fd))
 
     def _descriptor_is_download(self, call: "Call", number: int) -> bool:
         try:
-            fd = os.open(f"/proc/{call.pid}/fd/{number}", kernel.O_PATH)
+            fd = call.outside(os.open, f"/proc/{call.pid}/fd/{number}", kernel.O_PATH)
         except OSError:
             return False
         try:
-            return self._is_download(paths.real(fd), fd, os.fstat(fd))
+            return self._is_download(call, paths.real(fd), fd, paths.about(call, fd))
         finally:
             os.close(fd)
 
@@ -582,8 +585,8 @@ class Pipes:
             elif found[0].startswith("pipe:") and found[1].startswith("pipe:"):
                 self._flow.add_filter(*found)
 
-    def _forget(self, start: "_Start | None") -> None:
-        alive = self._held()
+    def _forget(self, call: "Call", start: "_Start | None") -> None:
+        alive: set[str] = set(call.outside(self._held))
         if start is not None:
             alive |= {start.reads, start.writes}
         self._flow.forget(alive | {self._peers.get(link, "") for link in alive if link.startswith("socket:")})

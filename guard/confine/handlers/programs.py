@@ -35,9 +35,8 @@ def is_program(supervisor: "Supervisor", call: "Call", wanted: str) -> bool:
     Raises:
         Gone: the caller has ended.
     """
-    real = real_path(wanted)
     try:
-        file, running = os.stat(real), os.stat(f"/proc/{call.pid}/exe")
+        file, running = call.outside(_two_files, wanted, call.pid)
     except OSError:
         return False
     if (file.st_dev, file.st_ino) != (running.st_dev, running.st_ino) or call.status("TracerPid"):
@@ -48,7 +47,11 @@ def is_program(supervisor: "Supervisor", call: "Call", wanted: str) -> bool:
     except OSError:
         return False
     call.check()
-    return _unspoilt(supervisor, lines, {})
+    return bool(call.outside(_unspoilt, supervisor, lines, {}))
+
+
+def _two_files(wanted: str, pid: int) -> "tuple[os.stat_result, os.stat_result]":
+    return os.stat(real_path(wanted)), os.stat(f"/proc/{pid}/exe")
 
 
 def _unspoilt(supervisor: "Supervisor", lines: "list[bytes]", seen: "dict[bytes, bool]") -> bool:

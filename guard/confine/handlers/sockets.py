@@ -22,6 +22,7 @@ from guard.confine.handlers import paths
 from guard.confine.handlers.base import PENDING, Call, Supervisor
 from guard.confine.handlers.taken import Own, Taken, make, start
 from guard.confine.handlers.waiting import EAGAIN, Waiters
+from guard.confine.turns import Crowded
 from guard.kernel import diag, real_path, syscall
 
 TYPE_CHECKING = False
@@ -33,6 +34,7 @@ _AF_UNIX = _socket.AF_UNIX
 _MOST_PATH = 108  # sizeof(sun_path)
 _CLONE_FS = 0x200
 _NOBODY, _OWN, _FOREIGN = range(3)
+_MOST_MAKERS, _MOST_JOBS = 8, 64
 
 
 class UnixSockets:
@@ -82,7 +84,7 @@ class UnixSockets:
         raw, target = self.send_to(supervisor, call, raw)
         try:
             call.check()
-            return start(socket.fd, raw)
+            return int(call.outside(start, socket.fd, raw))
         except OSError as error:
             if error.errno != EAGAIN or not socket.blocks():
                 raise
@@ -129,7 +131,7 @@ class UnixSockets:
         return fd
 
     def _judge_path(self, supervisor: "Supervisor", call: "Call", fd: int) -> None:
-        real, about = paths.real(fd), os.fstat(fd)
+        real, about = paths.real(fd), paths.about(call, fd)
         if any(real == name or real.startswith(name + "/") for name in self._allowed):
             return
         if about.st_mode & 0o170000 == 0o140000:
@@ -189,7 +191,9 @@ class _Making:
 
 
 class _Maker:
-    """A thread under the tree's Landlock rules, with a working directory and a umask of its own.
+    """Threads under the tree's Landlock rules, each with a working directory and a umask of its own.
+
+    One does the work, unless a file system holds it up.
 
     Args:
         ruleset: gives the descriptor of the tree's Landlock ruleset, which is there when the tree is; -1 for none.
@@ -200,22 +204,32 @@ class _Maker:
         self._ruleset = ruleset
         self._made = made
         self._jobs: list[_Making] = []
+        self._lock = _thread.allocate_lock()
         self._work = _thread.allocate_lock()
         self._work.acquire()
-        self._started = False
+        self._threads = self._busy = 0
 
     def add(self, job: "_Making") -> None:
         """Make it, and answer its caller."""
-        if not self._started:
+        if self._busy + len(self._jobs) >= self._threads and self._threads < _MOST_MAKERS:
             try:
                 _thread.start_new_thread(self._serve, ())
+                self._threads += 1
             except RuntimeError:  # the user has as many processes as may be
-                job.close()
-                raise OSError(EAGAIN, "Resource temporarily unavailable") from None
-            self._started = True
+                if not self._threads:
+                    job.close()
+                    raise OSError(EAGAIN, "Resource temporarily unavailable") from None
+        elif len(self._jobs) >= _MOST_JOBS:
+            job.close()
+            raise Crowded
         self._jobs.append(job)
-        if self._work.locked():
+        self._wake()
+
+    def _wake(self) -> None:
+        try:
             self._work.release()
+        except RuntimeError:
+            return  # somebody is about to look
 
     def _serve(self) -> None:
         ready = False
@@ -229,8 +243,7 @@ class _Maker:
             pass  # then every job is refused
         while True:
             self._work.acquire()
-            while self._jobs:
-                job = self._jobs.pop(0)
+            while (job := self._take()) is not None:
                 code = _EACCES
                 try:
                     if ready:
@@ -241,8 +254,20 @@ class _Maker:
                 except Exception:  # noqa: BLE001 - a defect of ours refuses, and the thread goes on
                     code = _EACCES
                 finally:
+                    with self._lock:
+                        self._busy -= 1
                     job.close()
                     job.call.answer(0, code)
+
+    def _take(self) -> "_Making | None":
+        with self._lock:
+            if not self._jobs:
+                return None
+            self._busy += 1
+            job = self._jobs.pop(0)
+        if self._jobs:
+            self._wake()  # another may do that one
+        return job
 
     def _make(self, job: "_Making") -> None:
         os.fchdir(job.where)
