@@ -79,7 +79,8 @@ class Tree:
     Args:
         session: its id; empty where none is known.
         harness: as the catalogue names it; empty for none.
-        root_pid: the harness process.
+        root_pid: the harness process; of `guard run`, the one that the shell started and all of the session descends
+            from: it becomes the command, or waits for it where a supervisor stands beside.
         uid, user: whose it is; the name is empty where the number has none.
         slurm_job_id: of the job that it runs in.
     """
