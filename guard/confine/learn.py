@@ -136,6 +136,9 @@ class Watcher:
     def begin(self, command: int) -> None:
         """The session is about to start."""
 
+    def settle(self, beside: object) -> None:
+        """Nothing takes longer here."""
+
     def command_ended(self, status: int) -> None:
         """Hand over what was seen."""
         with open(self._report, "w", closefd=False) as file:

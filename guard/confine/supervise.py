@@ -46,6 +46,8 @@ if TYPE_CHECKING:
 
         def begin(self, command: int) -> None:
             """Take note that the tree is about to start."""
+        def settle(self, beside: turns.Turns) -> None:
+            """The session has started, and nothing waits: see to what takes longer."""
         def answer(self, call: notify.Call) -> None:
             """Answer one call; never raises."""
         def command_ended(self, status: int) -> None:
@@ -62,6 +64,7 @@ _FROM_TERMINAL = (
     _signal.SIGWINCH,
 )  # fmt: skip
 _SI_USER, _SI_QUEUE, _SI_TKILL = 0, -1, -6
+_SETTLING = 20  # milliseconds without anything to do, after which a start is over
 _SETTLED = 0.1  # seconds in which S has long told a stop of the command's
 _LOST = b"guard: the supervisor is gone: this session could start nothing more and was ended\n"
 
@@ -362,8 +365,13 @@ class _Service:
         for fd in (self._wake, waiter):
             poll.register(fd, select.POLLIN)
         self._reap()
+        settled = False
         while not answering.over:
-            for fd, _ in poll.poll(answering.pause()):
+            found = poll.poll(answering.pause() if settled else _SETTLING)
+            if not found and not settled:
+                settled = True
+                self._supervisor.settle(answering)
+            for fd, _ in found:
                 if fd == self._wake:
                     os.read(self._wake, 4096)
                     self._reap()

@@ -181,6 +181,25 @@ class Turns:
         self._held.discard(turn)
         self.crowded = len(self._held) >= MOST_HELD
 
+    def beside(self, act: "Callable[[], None]") -> None:
+        """Do something for the session on a thread of its own, which ends with it; its faults end nothing."""
+
+        def run() -> None:
+            _signal.pthread_sigmask(_signal.SIG_BLOCK, _signal.valid_signals())
+            try:
+                act()
+            except OSError:
+                return
+
+        try:
+            _thread.start_new_thread(run, ())
+        except RuntimeError:
+            return  # the user has as many processes as may be
+
+    def in_turn(self, act: "Callable[[], None]") -> None:
+        """Do something with what handlers share, from a thread of one's own."""
+        self._take(Turn(self), act)
+
     def _wake(self) -> None:
         try:
             os.write(self._woken, b"w")

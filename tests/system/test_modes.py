@@ -121,13 +121,6 @@ def test_attributes_of_files_outside_cannot_be_set(stage: Stage) -> None:
     stage.refused(EPERM, "user_xattr", "{home}/file")
 
 
-@pytest.mark.xfail(strict=True, reason="needs the supervisor: a default list that is there takes the umask's place")
-def test_a_default_access_list_that_was_there_makes_nothing_writable_by_others(stage: Stage) -> None:
-    if stage.bare("acl", "setxattr", "{project}/full", "default"):
-        pytest.skip("no access lists here")
-    stage.refused((UNDONE, EPERM), "make", "open", "{project}/full/made", "666")
-
-
 @pytest.mark.parametrize("high", ["0", "1"])
 @pytest.mark.parametrize("place", ["project", "home"])
 def test_inode_flags_cannot_be_changed_through_a_readable_file(stage: Stage, place: str, high: str) -> None:

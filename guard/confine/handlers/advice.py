@@ -31,6 +31,9 @@ ADVICE: "dict[str, Advice]" = {
     "unix-abstract": ("an abstract socket that this session did not make", "a socket by path in a writable place"),
     "world-writable-mode": ("everybody would get the right to write", "a mode without o+w, as 0775"),
     "world-writable-acl": ("everybody would get the right to write", "an entry for a named user or group"),
+    "world-writable-inherited": (
+        "the directory's default access list lets everybody write", "setfacl -d -m o::rx on that directory"
+    ),
     "setuid-mode": ("it would run as its owner for everybody", "a mode without the set-id bits"),
     "metadata-outside": ("it lies outside the writable places", "a copy in the project; else " + ASK),
     "protected-made": ("a protected name that did not exist was made; it was moved aside", "another name"),

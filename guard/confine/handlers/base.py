@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from guard.confine.keep import Keeper
+    from guard.confine.turns import Turns
 
     Handler = Callable[["Supervisor", Call], int]
 
@@ -83,6 +84,7 @@ class Supervisor:
         self._told: dict[tuple[str, str], _Told] = {}
         self._objects: dict[str, int] = {}  # rule to how many objects of its were told apart
         self._since = time.monotonic()
+        self._began = 0.0
         self._handlers: dict[int, Handler] = {}
         self._later: Callable[[Supervisor], None] | None = None
 
@@ -160,6 +162,23 @@ class Supervisor:
     def begin(self, command: int) -> None:
         """The tree is about to start."""
         self.command = command
+        self._began = time.time() - 0.02  # file systems' clocks tick coarsely
+
+    def settle(self, beside: "Turns") -> None:
+        """The session has started: look for directories that make files writable by others by themselves."""
+        mode = self.mode("world-writable")
+        if mode == "off":
+            return
+        from guard.confine.inherited import Inherited
+
+        takes = mode == "enforce" and self.settings["world_writable"] != "observe"
+        verdict, rule = "rewritten" if takes else "would_deny", "world-writable-inherited"
+
+        def tell(path: str, what: str) -> None:
+            found = ("world-writable", rule, verdict, f"{what} {path}", "", self.command, "low")
+            beside.in_turn(lambda: self.tell(*found))
+
+        beside.beside(Inherited(self.writable, self._began, takes, tell).serve)
 
     def command_ended(self, status: int) -> None:
         """The command has ended; what it left may still call."""
