@@ -2,12 +2,11 @@
 
 import _socket
 import gc
-import marshal
 import posix as os
 import sys
 
 from guard.confine import covers, default_signals, handlers, supervise
-from guard.kernel import drop_capabilities, notify, syscall
+from guard.kernel import drop_capabilities, notify, syscall, unmarshal
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -147,7 +146,7 @@ class _Session:
 def _main(words: "list[str]", in_memory: bool) -> int:
     start, offset, length, waiter, channel, stderr, command, root, argc = map(int, words[:9])
     # guard-exec has found the file to be root's or ours, and whole.
-    know = marshal.loads(os.pread(start, length, offset))  # noqa: S302
+    know: dict[str, Any] = unmarshal(os.pread(start, length, offset))  # type: ignore[assignment]
     os.close(start)
     session = _Session(know, words[9:], root, argc)
     recorder = Recorder(session, know["state"])

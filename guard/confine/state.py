@@ -14,7 +14,7 @@ import time
 from binascii import crc32
 
 from guard import __version__
-from guard.kernel import dirname, real_path
+from guard.kernel import dirname, real_path, unmarshal
 from guard.redact import Redacted, program_name, withhold
 
 SITE = "/etc/guard"
@@ -260,10 +260,7 @@ def load_plan(content: bytes) -> "Plan":
     body = content[head:]
     if not content.startswith(PLAN_MAGIC) or int.from_bytes(content[head - 8 : head], "little") != len(body):
         raise ValueError("not a plan, or cut short")
-    try:
-        plan = marshal.loads(body)  # noqa: S302 - read only from files that `_read_plan` trusts
-    except (EOFError, TypeError) as error:
-        raise ValueError(str(error)) from None
+    plan = unmarshal(body)  # read only from files that `_read_plan` trusts
     if not isinstance(plan, dict):
         raise ValueError("not a plan")  # noqa: TRY004 - whatever is wrong with the bytes is one error
     return plan

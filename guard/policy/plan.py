@@ -12,6 +12,7 @@ import os
 
 from guard import __version__
 from guard.errors import PlanError
+from guard.kernel import unmarshal
 
 TYPE_CHECKING = False  # `typing` costs more than all the rest here
 if TYPE_CHECKING:
@@ -298,8 +299,8 @@ def loads(data: bytes) -> Plan:
     if len(data) > MOST or len(data) != head + int.from_bytes(data[len(MAGIC) : head], "little"):
         raise _damaged("its length is wrong")
     try:
-        plan = marshal.loads(data[head:])  # noqa: S302 - root's or the user's own file, checked by the caller
-    except (EOFError, ValueError, TypeError) as error:
+        plan = unmarshal(data[head:])  # root's or the user's own file, checked by the caller
+    except ValueError as error:
         raise _damaged(str(error)) from error
     if not isinstance(plan, dict):
         raise _damaged("it is no dictionary")

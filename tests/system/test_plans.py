@@ -14,7 +14,7 @@ from zlib import crc32
 import pytest
 
 from guard.confine.state import PLAN_MAGIC
-from tests.conftest import LONG, Account
+from tests.conftest import GUARD, LONG, Account
 from tests.system.node import Node
 
 HEAD = len(PLAN_MAGIC) + 8
@@ -52,9 +52,16 @@ def unpacked(path: Path) -> dict[str, Any]:
 
 
 def sealed(plan: object) -> bytes:
-    body = marshal.dumps(plan, 2)
+    return checked(marshal.dumps(plan, 2))
+
+
+def checked(body: bytes) -> bytes:
     content = PLAN_MAGIC + len(body).to_bytes(8, "little") + body
     return content + crc32(content).to_bytes(4, "little")
+
+
+# A dictionary's beginning, with a tuple of 2**26 places: half a gigabyte for eleven bytes.
+GREEDY = b"{i\0\0\0\0(" + (1 << 26).to_bytes(4, "little")
 
 
 def opened(plan: dict[str, Any]) -> dict[str, Any]:
@@ -146,6 +153,7 @@ BAD: dict[str, Callable[[Account, Path], None]] = {
     "garbage": _write(lambda content: bytes(len(content))),
     "one-bit": _write(lambda content: content[:900] + bytes([content[900] ^ 1]) + content[901:]),
     "without-a-checksum": _write(lambda content: sealed(opened(marshal.loads(content[HEAD:-4])))[:-4]),
+    "asking-for-gigabytes": _write(lambda content: checked(GREEDY)),
     "no-dictionary": _write(lambda content: sealed([1, 2])),
     "empty-dictionary": _write(lambda content: sealed({})),
     "of-another-version": _tamper({"guard": "0.0.0"}),
@@ -168,6 +176,29 @@ def test_a_bad_plan_is_made_anew(account: Account, policy: Path, how: str) -> No
         assert about.st_mode & 0o170022 == 0o100000
         assert about.st_uid == account.uid
         assert unpacked(path)["deny"]
+
+
+PEAK = """
+import resource, subprocess, sys
+subprocess.run(sys.argv[1:], check=False)
+print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss >> 10)
+"""
+
+
+def test_a_damaged_plan_takes_no_more_memory_than_a_start(account: Account, policy: Path) -> None:
+    """Megabytes at the peak of any process: a start whose plan asks for half a gigabyte, and what that would be."""
+
+    def peak(*argv: str) -> int:
+        done = account.command(["/usr/bin/python3", "-c", PEAK, *argv])
+        return int(done.stdout.split()[-1])
+
+    start = [GUARD, "run", "--policy", str(policy), "--no-project", "--", "/bin/true"]
+    account.command(start)
+    plant(account, cached(account), checked(GREEDY))
+    assert peak(*start) < 200
+    assert unpacked(cached(account))["deny"], "it is made anew"
+    load = f"import marshal\ntry: marshal.loads({GREEDY!r})\nexcept EOFError: pass"
+    assert peak("/usr/bin/python3", "-c", load) > 400, "without the bound it would not: the test proves nothing"
 
 
 @pytest.mark.parametrize("at", [4, 5, 8, 9, 10], ids=["uid", "groups", "abi", "errno", "machine"])
