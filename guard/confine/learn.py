@@ -22,6 +22,7 @@ from guard.policy import filter as filters
 from guard.policy import supervised
 from guard.policy.model import Effective, quote
 from guard.policy.refusals import Test
+from guard.policy.source import printable
 
 WATCHING = """\
 schema = 1
@@ -244,6 +245,8 @@ def propose(name: str, seen: Seen, base: Effective, here: Here) -> str:
     reads = {place for path in seen.reads if (place := _read_place(path, here))}
     covered = (*own, *granted, *writes)
     reads = {path for path in reads if not _within(path, covered) and not _within(path, denied)}
+    unsaid = sorted(path for path in (*reads, *writes) if not _sayable(path))
+    reads, writes = set(filter(_sayable, reads)), set(filter(_sayable, writes))
     lines = [
         "# Proposed by `guard learn`: what one session needed, and no more. Read it, fill in the reasons,",
         "# try it with `guard run --policy PATH`.",
@@ -258,7 +261,8 @@ def propose(name: str, seen: Seen, base: Effective, here: Here) -> str:
         *_devices(seen, base, variables),
     ]
     refused = sorted(path for path in seen.reads | seen.writes if _within(path, denied))
-    lines += [f"# Asked for and denied by base, so not proposed: {_named(path, here)}" for path in refused]
+    lines += [_remark(f"Asked for and denied by base, so not proposed: {_named(path, here)}") for path in refused]
+    lines += [_remark(f"Not proposed, a policy cannot name it: {path}") for path in unsaid]
     lines += ["", "[network]", *_network(seen)]
     lines += _sockets(seen, base, variables, (*writes, *own))
     return "\n".join(lines) + "\n"
@@ -273,6 +277,16 @@ def _expanded(
 
 def _within(path: str, tops: Iterable[str]) -> bool:
     return any(places.is_below(path, top) for top in tops)
+
+
+def _sayable(path: str) -> bool:
+    """Whether a path can stand in a policy: braces and stars mean something there, and a person reads it."""
+    return path.isprintable() and not any(char in path for char in "{}*")
+
+
+def _remark(text: str) -> str:
+    """A comment line of the proposal; names are the session's own, and must not get out of it."""
+    return "# " + printable(text)
 
 
 _NO_PLACES = ("/proc/", "/dev/", "/sys/", "/memfd:")  # what lies here is granted otherwise, or not at all
@@ -341,6 +355,7 @@ def _list(key: str, found: Iterable[str], here: Here) -> list[str]:
 def _devices(seen: Seen, base: Effective, variables: Mapping[str, tuple[str, ...]]) -> list[str]:
     granted = _expanded(base, ("files.devices",), variables)
     found = {path for path in seen.reads | seen.writes if path.startswith("/dev/") and not _within(path, granted)}
+    found = set(filter(_sayable, found))
     if any(path.startswith("/dev/pts/") for path in found):
         found = {path for path in found if not path.startswith("/dev/pts/")} | {"/dev/pts", "/dev/ptmx"}
     if not found:
@@ -365,7 +380,7 @@ def _network(seen: Seen) -> list[str]:
     lines.insert(0, f'bind = "{"loopback" if seen.binds else "deny"}"')
     inside = ("127.", "[::1]", "0.0.0.0", "[::]", "[::ffff:127.")  # noqa: S104 - spellings, nothing is bound
     outside = sorted(text for text in seen.binds if not text.startswith(inside))
-    lines += [f"# It bound {text}: needs network.bind_allow, if that is wanted." for text in outside]
+    lines += [_remark(f"It bound {text}: needs network.bind_allow, if that is wanted.") for text in outside]
     return lines
 
 
@@ -375,8 +390,9 @@ def _sockets(
     allowed = _expanded(base, ("unix.allow",), variables)
     denied = _expanded(base, ("files.deny",), variables)
     found = sorted(path for path in seen.sockets if not _within(path, (*allowed, *writable)))
-    proposed = [path for path in found if not _within(path, denied)]
-    lines = [f"# It connected to {path}, which base denies: not proposed." for path in found if path not in proposed]
+    proposed = [path for path in found if not _within(path, denied) and _sayable(path)]
+    left = [path for path in found if path not in proposed]
+    lines = [_remark(f"Not proposed, base denies it or no policy can name it: {path}") for path in left]
     if proposed:
         lines += ["", "[unix]", "allow = ["]
         lines += [f'  {{ path = {quote(path)}, reason = "FILL IN" }},' for path in proposed]
