@@ -49,7 +49,7 @@ def run(
         _settings(launch), held.writable(), ruleset.duplicate(), recorder.record, held.denies
     )
     handlers.equip(supervisor)
-    supervisor.keep(held.absent)
+    supervisor.keep(held.absent, held.steady())
     if launch.options.tell:
         recorder.stderr = os.dup(2)  # the supervisor gives its own stderr away
 
@@ -85,6 +85,7 @@ def told(launch: "Launch", held: "places.Places") -> "dict[str, object]":
         "writable": tuple(path for path in held.writable() if path != tmp),
         "trees": held.trees(),
         "absent": held.absent,
+        "steady": tuple(path for path in held.steady() if path != tmp),
         "state": launch.options.state,
         "harness": launch.harness,
         "user": launch.user,
@@ -156,7 +157,7 @@ def _main(words: "list[str]", in_memory: bool) -> int:
         lambda real: any(covers(tree, real) for tree in trees),
     )  # fmt: skip
     handlers.equip(supervisor, in_memory)
-    supervisor.keep(know["absent"])
+    supervisor.keep(know["absent"], know["steady"])
     for fd in (waiter, channel, stderr):
         os.set_inheritable(fd, False)
     if know["tell"]:

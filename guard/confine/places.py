@@ -208,7 +208,9 @@ class Places:
         hidden: existing denied places.
         shields: existing protected places below a writable one.
         absent: protected names that do not exist, in directories that do.
-        anchors: the directories between: to rename one would take its shield along, and leave room for another.
+        anchors: the directories between a writable place and either: to rename one would take its shield along, and
+            leave room for another.
+        masked: whether mounts hold hidden, shields and anchors; known once there are rules.
         terminals: devices that lead to terminals of the session's own alone, once there are such; granted then.
         queues: a descriptor of the session's own POSIX message queues, -1 for none; used up by `grant`.
         refused: projects that lie in a place which the policy `denies` or `protects`; they must not be granted.
@@ -232,6 +234,7 @@ class Places:
         self.shields: list[str] = []
         self.absent: list[str] = []
         self.anchors: list[str] = []
+        self.masked = False
         self._known: dict[str, str] = {}
         self._names: dict[str, set[str]] = {}
         self._denied: Denied = {}
@@ -298,6 +301,7 @@ class Places:
                 self._protect(f"{private}/{name}")
             elif kind == _DIRECTORY:
                 self.absent.append(f"{private}/{name}")
+                self._anchor(f"{private}/{name}")
 
     def _deny(self, path: str, ancestors: "set[str]") -> None:
         # A link below a place that trees write is a tree's: what it points to is not denied in its name.
@@ -321,6 +325,7 @@ class Places:
             if (path + "/").startswith(self._written):
                 if self._kind(dirname(path)) == _DIRECTORY:
                     self.absent.append(path)
+                    self._anchor(path)
                 else:
                     self.notes.append(f"{path} does not exist yet: not protected")
             return set()
@@ -329,13 +334,21 @@ class Places:
             if not (target + "/").startswith(self._written) or target in self.shields or _kind(target) == _LINK:
                 continue
             self.shields.append(target)
-            above = dirname(target)
-            while (above + "/").startswith(self._written) and above not in self.anchors:
-                if above in self._tops and not above.startswith(self._written):
-                    break  # its own parent is not writable; that of a project in ~/guard-work is
-                self.anchors.append(above)
-                above = dirname(above)
+            self._anchor(target)
         return targets
+
+    def _anchor(self, path: str) -> None:
+        """Hold the directories that lead to a protected place."""
+        above = dirname(path)
+        while (above + "/").startswith(self._written) and above not in self.anchors:
+            if above in self._tops and not above.startswith(self._written):
+                break  # its own parent is not writable; that of a project in ~/guard-work is
+            self.anchors.append(above)
+            above = dirname(above)
+
+    def steady(self) -> "tuple[str, ...]":
+        """Return the directories above protected names that the session cannot put another in the place of."""
+        return (*self.writable(), *(self.anchors if self.masked else ()))
 
     def _kind(self, path: str) -> int:
         """`_kind`, asking the file system once a directory for all that a home does not have."""
@@ -374,6 +387,7 @@ class Places:
             ruleset: where the rules go.
             masked: whether the hidden places really are hidden by mounts; grant only after those.
         """
+        self.masked = masked
         for path in self.terminals:
             self._grant(path, _TERMINAL, masked, ruleset)
         if self.queues >= 0:

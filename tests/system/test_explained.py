@@ -71,6 +71,7 @@ read /proc/self/status
 read /proc/{victim}/environ
 read /proc/{victim}/status
 read /dev/zero
+read /dev
 read /dev/shm/explained-{victim}
 read /run
 write {project}/file

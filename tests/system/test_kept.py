@@ -63,6 +63,40 @@ def test_it_is_on_record(stage: Stage, git: Path) -> None:
     assert [line["verdict"] for line in lines if line["rule"] == "protected-made"][-1:] == ["denied"]
 
 
+ANOTHER = {
+    "moved away": "mv .git away; mkdir .git; echo mine > .git/commondir",
+    "removed": "rm -rf .git; mkdir .git; echo mine > .git/commondir",
+    "another in its place": "mkdir made; echo mine > made/commondir; mv .git away; mv made .git",
+    "exchanged": "mkdir made; echo mine > made/commondir; {exchange}",
+    "another that none may list": "mkdir -m 333 made; echo mine > made/commondir; mv .git away; mv made .git; sleep 1; chmod 755 .git",
+    "another that none may enter": "mkdir made; echo mine > made/commondir; chmod 0 made; mv .git away; mv made .git; sleep 1; chmod 755 .git",
+    "brought back": "mv .git away; echo mine > away/commondir; mv away .git",
+    "a link to one": "mkdir made; echo mine > made/commondir; mv .git away; ln -s made .git",
+}
+EXCHANGE = "/usr/bin/python3 -c 'import ctypes, sys; sys.exit(ctypes.CDLL(None).renameat2(-100, b\"made\", -100, b\".git\", 2) != 0)'"
+
+
+@pytest.mark.parametrize("act", ANOTHER)
+@pytest.mark.parametrize("how", ["masked", "unmasked"])
+def test_another_directory_on_the_way_is_watched_as_well(stage: Stage, git: Path, act: str, how: str) -> None:
+    script = ANOTHER[act].format(exchange=EXCHANGE)
+    policy = masked(stage.account) if how == "masked" else stage.policy(NO_MASK)
+    wait = "for i in $(seq 100); do [ -e .git/commondir ] || break; sleep 0.05; done; sleep 0.1; true"
+    stage.account.guard(["sh", "-c", f"{script}; {wait}"], "--no-project-policy", policy=policy, cwd=stage.project)
+    assert not (git / "commondir").exists()
+    stage.account.command(["sh", "-c", f"rm -rf .git* away made; mkdir .git; {script}"], cwd=stage.project)
+    assert (git / "commondir").read_text() == "mine\n", "without guard it does not come to be: the test proves nothing"
+
+
+def test_explain_says_what_becomes_of_it(stage: Stage, git: Path) -> None:
+    ask = ["explain", "--json", "write", str(git / "commondir"), "--policy"]
+    told = json.loads(stage.account.cli(*ask, stage.policy(NO_MASK), cwd=stage.project).stdout)
+    assert told["verdict"] == "denied"
+    assert "moved aside" in told["why"]
+    alone = json.loads(stage.account.cli(*ask, stage.alone, cwd=stage.project).stdout)
+    assert alone["verdict"] == "allowed", "nobody watches without a supervisor"
+
+
 def test_what_was_there_at_the_start_is_left_alone(stage: Stage, git: Path) -> None:
     stage.account.write(git / "config.worktree", "[core]\n")
     done = stage.account.guard(["sh", "-c", "echo x > .git/other; sleep 0.2"], policy=masked(stage.account), cwd=stage.project)

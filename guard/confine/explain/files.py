@@ -101,6 +101,10 @@ def _judge(session: Session, real: str, target: str, need: int, mode: int, key: 
     if writes and session.shielded(real):
         why = "the policy protects it: it may be read, not written"
         return Answer(DENIED, "files", why, MASKED, protects, "", widen(session, real, key, protects), real)
+    if writes and session.kept(real):
+        why = "the policy protects it, and it is not there: what is made under this name is moved aside at once"
+        rule = protects or session.setting("files.protect")
+        return Answer(DENIED, "files", why, SUPERVISOR, rule, "", widen(session, real, key, protects), real)
     ordinary = _ordinary(target, mode)
     if ordinary:
         return Answer(DENIED, "files", f"guard allows it; {ordinary}", ORDINARY, grants, real=real)

@@ -149,6 +149,8 @@ class Session:
     def rights(self, real: str) -> int:
         """Return the rights that Landlock's rules would give on a real path."""
         seen = _Seen(real)
+        # With terminals of its own a session may list /dev (kernel.own_terminals).
+        self._held.terminals = ("/dev/pts",) if self.masked and real == "/dev" else ()
         self._held.aim(real)
         self._held.grant(seen, self.masked)
         return seen.rights
@@ -160,6 +162,10 @@ class Session:
     def shielded(self, real: str) -> bool:
         """Whether a read-only mount holds the place, or one above it."""
         return self.masked and any(places.is_below(real, top) for top in self._held.shields)
+
+    def kept(self, real: str) -> bool:
+        """Whether it is a protected name that does not exist, or would lie below one: the supervisor watches those."""
+        return self.supervised and self.files and any(places.is_below(real, name) for name in self._held.absent)
 
     def may_write(self, real: str) -> bool:
         """Whether the supervisor takes the place for one that the session may write."""

@@ -145,13 +145,18 @@ class Supervisor:
         if real.startswith("/") and not real.startswith("/memfd:") and not self.may_write(real):
             self.decide("metadata", "metadata-outside", f"{act} {real}", 1, call, "a project or write grant there")
 
-    def keep(self, absent: "list[str]") -> None:
-        """Watch over protected names that do not exist."""
+    def keep(self, absent: "list[str]", steady: "tuple[str, ...]") -> None:
+        """Watch over protected names that do not exist.
+
+        Args:
+            absent: their paths.
+            steady: directories above them that the tree cannot put others in the place of.
+        """
         if absent and self.mode("files") == "enforce":
             from guard.confine.keep import Keeper
 
             try:
-                self.keeper = Keeper(absent, self._came)
+                self.keeper = Keeper(absent, steady, self._came)
             except OSError as error:  # the user's watches are used up (fs.inotify.max_user_instances): told, not fatal
                 what = f"watch {', '.join(absent)}: {error.strerror}"
                 self.tell("files", "protected-unwatched", "observed", what, "", self.command)
