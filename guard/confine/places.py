@@ -348,7 +348,9 @@ class Places:
 
     def steady(self) -> "tuple[str, ...]":
         """Return the directories above protected names that the session cannot put another in the place of."""
-        return (*self.writable(), *(self.anchors if self.masked else ()))
+        tops = self.writable()
+        outer = (top for top in tops if not any(top != other and is_below(top, other) for other in tops))
+        return (*outer, *(self.anchors if self.masked else ()))
 
     def _kind(self, path: str) -> int:
         """`_kind`, asking the file system once a directory for all that a home does not have."""

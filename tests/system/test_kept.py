@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -86,6 +87,22 @@ def test_another_directory_on_the_way_is_watched_as_well(stage: Stage, git: Path
     assert not (git / "commondir").exists()
     stage.account.command(["sh", "-c", f"rm -rf .git* away made; mkdir .git; {script}"], cwd=stage.project)
     assert (git / "commondir").read_text() == "mine\n", "without guard it does not come to be: the test proves nothing"
+
+
+@pytest.mark.parametrize("how", ["always", "never"])
+def test_a_project_in_a_writable_place_is_watched_though_it_be_replaced(stage: Stage, how: str) -> None:
+    top = stage.account.directory("top")
+    project = top / "project"
+    stage.account.command(["git", "init", "-q", "--template=", str(project)])
+    policy = stage.policy(f'schema = 1\nname = "top"\nextends = "login-node"\n[files]\nmask = "{how}"\nwrite = ["{top}"]\n')
+    script = f"cd {top}; mv project away; mkdir -p project/.git; echo mine > project/.git/commondir; sleep 1; true"
+    done = stage.account.guard(["sh", "-c", script], "--no-project-policy", policy=policy, cwd=project)
+    if "not started" in done.stderr:
+        pytest.skip("no mask here")
+    assert not (project / ".git/commondir").exists()
+    stage.account.command(["sh", "-c", f"cd {top}; rm -rf away; {script}"])
+    assert (project / ".git/commondir").exists()
+    shutil.rmtree(top)
 
 
 def test_explain_says_what_becomes_of_it(stage: Stage, git: Path) -> None:
