@@ -1,6 +1,7 @@
 """Starting a command with a supervisor beside it: loaded only where the policy asks for one."""
 
 import _socket
+import _thread
 import gc
 import posix as os
 import sys
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
     from guard.kernel import landlock
 
 _PR_SET_NAME = 15
+_FORMAT, _REGULAR = 0o170000, 0o100000
+_MOST_UNTOLD = 64
 
 
 def run(
@@ -51,7 +54,7 @@ def run(
     handlers.equip(supervisor)
     supervisor.keep(held.absent, held.steady())
     if launch.options.tell:
-        recorder.stderr = os.dup(2)  # the supervisor gives its own stderr away
+        recorder.tell_to(os.dup(2))  # the supervisor gives its own stderr away
 
     def enter() -> int:
         lower_limits(plan["rlimits"])  # the tree's, not the supervisor's
@@ -161,7 +164,7 @@ def _main(words: "list[str]", in_memory: bool) -> int:
     for fd in (waiter, channel, stderr):
         os.set_inheritable(fd, False)
     if know["tell"]:
-        recorder.stderr = stderr
+        recorder.tell_to(stderr)
     else:
         os.close(stderr)
     null = os.open("/dev/null", os.O_RDWR | os.O_CLOEXEC)
@@ -177,14 +180,16 @@ class Recorder:
     Args:
         session: the start, which has the spool.
         where: the state directory, in which losses are counted.
-
-    Attributes:
-        stderr: where findings are said, -1 for nowhere.
     """
 
     def __init__(self, session: "Launch | _Session", where: str) -> None:
         self._session, self._where = session, where
-        self.stderr = -1
+        self._stderr, self._is_file = -1, False
+        self._untold: list[tuple[str | int, ...]] = []
+
+    def tell_to(self, stderr: int) -> None:
+        """Say findings there as well."""
+        self._stderr, self._is_file = stderr, os.fstat(stderr).st_mode & _FORMAT == _REGULAR
 
     def record(
         self, control: str, rule: str, verdict: str, severity: str, what: str, allow: str, pid: int, count: int
@@ -200,11 +205,32 @@ class Recorder:
         detail: dict[str, object] = {"object": withhold(what), "object_key": key, "pid": pid, "count": count}
         for name, text in (("explain", why), ("allow", allow)):
             detail[name] = withhold(text) if "/" in text else text
-        if self.stderr >= 0:
-            advice.tell(self.stderr, f"{verdict}: {what}", why, allow, count)
+        if self._stderr >= 0:
+            self._tell(f"{verdict}: {what}", why, allow, count)
         message = f"{control}: {rule} {verdict}"
         if not state.record(self._session, rule, severity, verdict, message, detail, control):
             state.count_lost(self._where)  # the next start that can be recorded tells of it
+
+
+    def _tell(self, *finding: "str | int") -> None:
+        """Say a finding; where that is written to a file, by a thread, since a file system may hold it up."""
+        from guard.confine.handlers import advice
+
+        if not self._is_file:
+            advice.tell(self._stderr, *finding)  # type: ignore[arg-type]
+            return
+        self._untold.append(finding)
+        if len(self._untold) == 1:
+            _thread.start_new_thread(self._tell_all, ())
+        elif len(self._untold) > _MOST_UNTOLD:
+            self._untold.pop()
+
+    def _tell_all(self) -> None:
+        from guard.confine.handlers import advice
+
+        while self._untold:
+            advice.tell(self._stderr, *self._untold[0])  # type: ignore[arg-type]
+            del self._untold[0]  # not before: the next one is this thread's too
 
 
 def _inherited(launch: "Launch") -> "tuple[int, ...]":

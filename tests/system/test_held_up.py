@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 
 import pytest
@@ -46,7 +46,7 @@ ways = {
     "chown": lambda path: os.chown(path, -1, os.getgid()), "tool": lambda path: run([path]),
     "script": lambda path: run(["/bin/sh", path]), "bind": unix, "connect": reach,
     "tcp": lambda path: socket.socket().bind(("127.0.0.1", 0)), "exec": lambda path: run(["/bin/true"]),
-    "code": lambda path: run(["/bin/sh", "-c", ":"]), "umask": lambda path: os.umask(os.umask(0)),
+    "setuid": lambda path: os.chmod(path, 0o4755), "code": lambda path: run(["/bin/sh", "-c", ":"]), "umask": lambda path: os.umask(os.umask(0)),
 }
 print("ready", flush=True)
 for line in sys.stdin:
@@ -126,20 +126,23 @@ class Session:
 
 
 @contextmanager
-def session(account: Account, project: Path) -> Iterator[Session]:
-    process = subprocess.Popen(
-        [*GUARDED, PYTHON, "-c", WORKER], cwd=project, env=account.environment(), stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **account.identity(),
-    )  # type: ignore[call-overload] # fmt: skip
+def session(account: Account, project: Path, told: Path | None = None) -> Iterator[Session]:
+    """A session; findings are told in the file `told` where that is given."""
+    options = ["--tell"] if told else []
+    with told.open("a") if told else nullcontext(subprocess.PIPE) as stderr:
+        process = subprocess.Popen(
+            [*GUARDED[:-1], *options, "--", PYTHON, "-c", WORKER], cwd=project, env=account.environment(),
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=stderr, text=True, **account.identity(),
+        )  # type: ignore[call-overload] # fmt: skip
     try:
-        assert process.stdout.readline() == "ready\n", process.stderr.read()  # type: ignore[union-attr]
+        assert process.stdout.readline() == "ready\n", "it has not begun"  # type: ignore[union-attr]
         yield Session(process)
     finally:
         with suppress(ProcessLookupError):
             process.kill()
         process.wait()
-        for pipe in (process.stdin, process.stdout, process.stderr):
-            pipe.close()  # type: ignore[union-attr] # who is held up has a copy
+        for pipe in filter(None, (process.stdin, process.stdout, process.stderr)):
+            pipe.close()  # who is held up has a copy
 
 
 def _names(far: Far) -> dict[str, Path]:
@@ -214,3 +217,18 @@ def test_how_many_may_be_held_up_is_bounded(account: Account, project: Path, far
     found = [one for one in events(account) if one["rule"] == "callers-held-up"]
     assert found, json.dumps([one["rule"] for one in events(account)])
     assert found[0]["verdict"] == "denied"
+
+
+@pytest.mark.timeout(180)
+def test_findings_told_into_a_hung_file_hold_up_nobody(account: Account, project: Path, far: Far) -> None:
+    near = account.write(project / "near")
+    log = far.place / "log"
+    log.touch()
+    with session(account, project, told=log) as work:
+        far.hang()
+        for _ in range(3):
+            assert work.does("setuid", near) == 1
+            near = account.write(project / f"{near.name}x")  # another finding, not the same again
+        assert work.does("exec") == 0
+        far.answer()
+        _until(lambda: log.read_text().count("setuid") or log.read_text().count("set-id"))
