@@ -89,10 +89,13 @@ def test_a_user_of_several_groups_gets_no_mask_by_itself(ask):
     assert ask(*words, many_groups=True, change={"files.mask": "always"}).verdict == DENIED
 
 
-def test_a_protected_place_that_does_not_exist_yet_is_not_said_to_be_held(ask):
+def test_a_protected_place_that_does_not_exist_yet_is_held_by_the_supervisor_alone(ask):
     answer = ask("write", "{home}/project/.git/hooks")
     assert answer.verdict == DENIED
-    answer = ask("write", "{home}/project/.mcp.json", change={"files.protect": ("{project}/.mcp.json",)})
+    words, change = ("write", "{home}/project/.mcp.json"), {"files.protect": ("{project}/.mcp.json",)}
+    answer = ask(*words, change=change)
+    assert (answer.verdict, answer.layer) == (DENIED, "supervisor")
+    answer = ask(*words, change=change, can_listen=False)
     assert (answer.verdict, answer.unseen[:8]) == (ALLOWED, "NOT HELD")
 
 
