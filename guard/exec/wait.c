@@ -292,15 +292,30 @@ static void remove_all(int parent, const char *name)
 	unlinkat(parent, name, AT_REMOVEDIR);
 }
 
-/* Whether a process of ours names a session's directory in its environment: it may have closed the lock. */
-static bool is_named(const char *directory)
+/* A directory of the shelf, opened, whose lock was free; -1 for any other. */
+static int take_free(const char *shelf, const char *name, char *path)
 {
-	DIR *processes = opendir("/proc");
+	if (name[0] == '.' || snprintf(path, PATH_MAX, "%s/%s", shelf, name) >= PATH_MAX || !strcmp(path, session.tmp))
+		return -1;
+	int fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	if (fd >= 0 && !flock(fd, LOCK_EX | LOCK_NB))
+		return fd;
+	if (fd >= 0)
+		close(fd);
+	return -1;
+}
+
+static struct {
+	char path[PATH_MAX];
+	bool is_named;
+} dead[64]; /* the next start sweeps the rest */
+
+/* Find those that a process of ours names in its environment: it may have closed the lock. */
+static bool find_named(int count)
+{
 	static char block[1 << 21];
-	bool found = false;
-	if (!processes)
-		return true;
-	for (struct dirent *entry; !found && (entry = readdir(processes));) {
+	DIR *processes = opendir("/proc");
+	for (struct dirent *entry; processes && (entry = readdir(processes));) {
 		char path[300];
 		if (entry->d_name[0] < '0' || entry->d_name[0] > '9')
 			continue;
@@ -311,50 +326,48 @@ static bool is_named(const char *directory)
 			size += more;
 		if (fd >= 0)
 			close(fd);
-		found = memmem(block, (size_t)size, directory, strlen(directory)) != NULL;
+		for (int i = 0; size && i < count; i++)
+			dead[i].is_named |= memmem(block, (size_t)size, dead[i].path, strlen(dead[i].path)) != NULL;
 	}
-	closedir(processes);
-	return found;
+	return processes != NULL;
 }
 
-/* Remove the directories of sessions of which nothing is left: their lock is free, and nobody names them. Done before a
- * user namespace is entered: in there the environments of those outside cannot be read. */
+/* Remove the directories of sessions of which nothing is left: their lock is free, and nobody names them. Done by a
+ * process that nobody waits for and that holds nothing, outside of the mask's user namespace: in there the environments
+ * of those outside cannot be read. */
 void sweep(void)
 {
 	const char *shelf = text(only('t', 1), 0);
 	char path[PATH_MAX];
+	int fd = -1, count = 0;
 	DIR *sessions = opendir(shelf);
-	pid_t child = -1;
-	for (struct dirent *entry; sessions && (entry = readdir(sessions));) {
-		if (entry->d_name[0] == '.' || snprintf(path, sizeof path, "%s/%s", shelf, entry->d_name) >= PATH_MAX || !strcmp(path, session.tmp))
-			continue;
-		int fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-		if (fd >= 0 && !flock(fd, LOCK_EX | LOCK_NB)) {
-			if (child < 0) { /* the first: from here on in a process that nobody waits for, and that holds nothing */
-				child = fork();
-				if (child) { /* where there can be none, the next start sweeps */
-					close(fd);
-					break;
-				}
-				if (fork())
-					_exit(0);
-				setsid();
-				let_go(3);
-				setpriority(PRIO_PROCESS, 0, 19); /* nobody waits for it */
-				syscall(SYS_close_range, 3, fd - 1, 0);
-				syscall(SYS_close_range, fd + 1, ~0U, 0);
-				sessions = opendir(shelf);
-			}
-			if (!is_named(path))
-				remove_all(AT_FDCWD, path);
-		}
-		if (fd >= 0)
-			close(fd);
-	}
-	if (child == 0)
-		_exit(0);
-	if (child > 0)
-		waitpid(child, NULL, 0);
+	for (struct dirent *entry; fd < 0 && sessions && (entry = readdir(sessions));)
+		fd = take_free(shelf, entry->d_name, path);
 	if (sessions)
 		closedir(sessions);
+	if (fd < 0)
+		return;
+	close(fd);
+	pid_t child = fork();
+	if (child) { /* where there can be none, the next start sweeps */
+		if (child > 0)
+			waitpid(child, NULL, 0);
+		return;
+	}
+	if (fork())
+		_exit(0);
+	setsid();
+	let_go(3);
+	setpriority(PRIO_PROCESS, 0, 19);
+	syscall(SYS_close_range, 3, ~0U, 0);
+	sessions = opendir(shelf);
+	for (struct dirent *entry; count < 64 && sessions && (entry = readdir(sessions));)
+		if (take_free(shelf, entry->d_name, dead[count].path) >= 0) /* held until we end */
+			count++;
+	if (!find_named(count))
+		_exit(0);
+	for (int i = 0; i < count; i++)
+		if (!dead[i].is_named)
+			remove_all(AT_FDCWD, dead[i].path);
+	_exit(0);
 }

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import subprocess
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -284,6 +286,30 @@ def test_a_daemon_that_let_go_of_the_lock_keeps_its_directory(
         for entry in Path("/proc").iterdir():
             if entry.name.isdigit() and f"TMPDIR={place}".encode() in _environment(entry):
                 os.kill(int(entry.name), 9)
+
+
+@pytest.mark.parametrize("name", POLICIES)
+def test_what_many_dead_sessions_left_is_swept_and_what_is_named_stays(
+    account: Account, project: Path, exec_alone: Path, name: str
+) -> None:
+    policy = _policy(account, name)
+    written.start_of(account, project, policy)
+    code, said = _run(account, exec_alone, project, policy, "sh", "-c", 'dirname "$TMPDIR"')
+    assert code == 0, said
+    places = [Path(said.splitlines()[0]) / f"left{number}" for number in range(5)]
+    for place in places:
+        account.write(place / "deep/file", "x")
+    named = account.environment({"TMPDIR": str(places[2])})
+    with subprocess.Popen(["sleep", "60"], env=named, **account.identity()) as daemon:  # type: ignore[call-overload]
+        try:
+            assert _run(account, exec_alone, project, policy, "true")[0] == 0
+            end = time.monotonic() + 30
+            while sum(place.exists() for place in places) > 1 and time.monotonic() < end:
+                time.sleep(0.05)
+            assert [place for place in places if place.exists()] == [places[2]]
+        finally:
+            daemon.kill()
+    shutil.rmtree(places[2])
 
 
 def _environment(process: Path) -> bytes:

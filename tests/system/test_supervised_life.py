@@ -315,7 +315,7 @@ def test_a_finding_that_cannot_be_written_is_counted_and_told_later(account: Acc
         account.write(project / "go")
         assert process.stdout.read() == "1\n"  # type: ignore[union-attr]
     assert (spool.stat().st_size, lost.stat().st_size) == (size, 1)
-    assert account.guard(["true"], cwd=project).returncode == 0
+    assert account.command([*GUARDED, "true"], cwd=project).returncode == 0  # the next start, and no other before it
     (told,) = [event for event in events(account, "events-lost") if event["detail"]["lost"] == 1][-1:]
     assert told["control"] == "telemetry"
     assert lost.stat().st_size == 0
