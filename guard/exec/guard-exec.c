@@ -7,6 +7,7 @@
  * event that tells of the start everything ends in the launcher, after it in exit code 125.
  *
  *     guard ARGUMENT...                     `run` as above, everything else is the launcher's
+ *     guard history line|tcsh|fish ...      what a shell asks at its prompt (history.c)
  *     guard-exec --start FILE -- CMD...     in a container without Python: a start written by `guard policy compile
  *                                           --container`; nobody else is there to ask, so every failure is 125
  */
@@ -318,6 +319,8 @@ int main(int argc, char **argv)
 	for (int fd = 0; fd < 3; fd++) /* no file of ours must get the number of a standard stream */
 		if (fcntl(fd, F_GETFD) < 0)
 			open("/dev/null", O_RDWR | O_CLOEXEC); /* the command is to find it as closed as it was */
+	if (argc > 2 && !strcmp(argv[1], "history"))
+		history(argv + 2);
 	if (argc > 3 && !strcmp(argv[1], "--start")) {
 		portable = true;
 		session.command = argv + (strcmp(argv[3], "--") ? 3 : 4);

@@ -75,6 +75,7 @@ int start(void);
 void enter(void);
 void prepare(void);
 int confine(void);
+void history(char **argv);
 bool tell(char letter);
 int execute(void);
 

@@ -22,7 +22,7 @@ def plain_marks(text: bytes) -> bytes:
     out = [parts[0]]
     for part in parts[1:]:
         kind, closed, rest = part.partition(b"]")
-        proper = closed and len(kind) < 60 and not kind.strip(b"abcdefghijklmnopqrstuvwxyz0123456789:-")
+        proper = closed and 0 < len(kind) < 60 and not kind.strip(b"abcdefghijklmnopqrstuvwxyz0123456789:-")
         out.append(MARK + rest if proper else _START + part)
     return b"".join(out)
 

@@ -1,7 +1,8 @@
 """The expression with which a shell decides, without a process of its own, whether a line is worth asking about.
 
 It is made from the redactor's own tables, so that no rule can be added there and forgotten here: every line in which
-the redactor finds something must match (tests/history/test_prefilter.py). A match costs one question, no more.
+the redactor finds something must match (tests/history/test_prefilter.py). A match costs one question, no more. tcsh
+has no expressions: what it gets is a pattern that matches all of these lines, and a few more.
 """
 
 from __future__ import annotations
@@ -65,10 +66,45 @@ def expression() -> str:
 
     It is one line that libc (bash, zsh, grep) and PCRE (fish) read alike: no back-reference, no class by name.
     """
+    called = "(^|[^a-z0-9_.])" + alternatives(_programs()) + "[ \t\"'].*[-:/%@=]"
+    named = alternatives(_WORDS) + "[^ \t]*[] \t=:,>\"'(].*[^ \t]"
+    return "|".join((*_SHAPES, named, called))
+
+
+def _programs() -> set[str]:
     from guard.redact.rules.commands import COMMANDS
 
     # A row of kind `key` waits for a telling word, which is in `_WORDS`: git and npm are called too often to ask.
-    programs = {name.decode() for row in COMMANDS if row.kind != "key" for name in row.programs}
-    called = "(^|[^a-z0-9_.])" + alternatives(programs) + "[ \t\"'].*[-:/%@=]"
-    named = alternatives(_WORDS) + "[^ \t]*[] \t=:,>\"'(].*[^ \t]"
-    return "|".join((*_SHAPES, named, called))
+    return {name.decode() for row in COMMANDS if row.kind != "key" for name in row.programs}
+
+
+_ALNUM: Final = "abcdefghijklmnopqrstuvwxyz0123456789_"
+_BLANK: Final = f"[^-{_ALNUM}./;@%+?*|&~]"
+"""A separator. tcsh cuts a pattern at blanks, and its classes cannot hold `]`: so what is none is written out. Ranges
+are written out because tcsh asks the locale for their order."""
+_HEX: Final = "[0123456789abcdef]"
+_PATTERNS: Final = (
+    "*" + f"[-{_ALNUM}+]" * 20 + "*",
+    "*" + f"[{_ALNUM}]" * 16 + "*",
+    "*://*@*",
+    "*<<<*",
+    f"*{{echo,print,printf}}{_BLANK}*|*",
+    "*thin:*",
+    "*:" + "[0123456789]" * 4 + "*:*:*",
+    "*:[*]:*:*",
+    "*" + f"%{_HEX}{_HEX}" * 6 + "*",
+    r"*[\]??" * 6 + "*",
+    "*[$]*[$]????????*",
+    "*private?key*",
+    f"*send{_BLANK}*",
+)
+"""`_SHAPES` for tcsh."""
+LOOP: Final = f"{{{{foreach,while,switch}}{_BLANK}*,if*then}}"
+"""What a line that begins a loop of tcsh's, or another block, looks like."""
+
+
+def pattern() -> str:
+    """Return a tcsh pattern for a line in small letters, `x ` before it, that matches wherever `expression` does."""
+    named = f"*{{{','.join(sorted(_WORDS))}}}*{_BLANK}?*"
+    called = f"*[^{_ALNUM}.]{{{','.join(sorted(_programs()))}}}{_BLANK}*[-:/%@=]*"
+    return f"{{{','.join((*_PATTERNS, named, called))}}}"

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from guard.history.prefilter import expression
+from guard.history.prefilter import LOOP, expression, pattern
 
 FOLDER: Final = os.path.join(os.path.dirname(os.path.dirname(__file__)), "shipped", "hooks", "shell")
 _SOURCE: Final = os.path.join(os.path.dirname(os.path.dirname(os.path.dirname(__file__))), "hooks", "shell")
@@ -69,12 +69,12 @@ def hook(shell: str, guard: str, path: str, exceptions: Exceptions | None = None
         "@HOOK@": quote(path) if shell != "tcsh" else path,
         "@FOLDER@": quote(os.path.dirname(path)) if shell != "tcsh" else os.path.dirname(path),
         "@PREFILTER@": quote(expression()),
+        "@PATTERN@": pattern(),
+        "@LOOP@": LOOP,
         "@WANTED@": _wanted(shell, exceptions or Exceptions()),
     }
     files = {"": template(f"history.{shell}", values)}
     if shell == "tcsh":
-        # Loops read lines unseen, so their beginnings are of interest too.
-        files[".rx"] = f"{expression()}|^ *(foreach|while|switch|if)[ (]\n"
         files[".file"] = template("history.tcsh.file", values)
         files[".look"] = template("history.tcsh.look", values)
     return files

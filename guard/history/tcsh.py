@@ -1,6 +1,7 @@
 """`guard history tcsh`: tcsh's history in memory, without the secrets of its newest lines.
 
-tcsh can only read a whole history in (`history -L`), so it gives all of it (`history -hT`) and gets all of it back.
+tcsh can only read a whole history in (`history -L`), so it gives all of it (`history -hT`) and gets all of it back. Most
+questions are answered without an interpreter (guard/exec/history.c), those about loops here.
 Lines that are read inside a loop enter it unseen; they are looked at when the loop is done.
 """
 
@@ -8,6 +9,8 @@ from __future__ import annotations
 
 import os
 import re
+import sys
+import tempfile
 from typing import NamedTuple
 
 from guard.history.line import MARK, clean
@@ -15,7 +18,6 @@ from guard.history.line import MARK, clean
 LOOP = re.compile(rb"\s*(?:foreach|while|switch)\b|\s*if\b.*\bthen\s*$")
 LIMIT = 4 << 20
 INSIDE = 4
-"""Exit codes from here on mean that nothing was written; 0 means done, 1 that a loop begins."""
 
 
 class Record(NamedTuple):
@@ -34,11 +36,14 @@ def records(text: bytes) -> list[Record]:
 def main(arguments: list[str]) -> int:
     """Filter standard input.
 
+    Prints `0 PATH` where the newest lines had secrets: the whole history is there without them, to be read in and
+    taken away by the shell; `1` where they had none.
+
     Args:
         arguments: `before` or `prompt`; 1 when a loop was begun before; the history file, or nothing.
 
     Returns:
-        0, or 1 when the newest line begins a loop; 4 when nothing could be done.
+        0; 4 when nothing could be done.
     """
     when, loop, file = (*arguments, "", "", "")[:3]
     text = b""
@@ -54,20 +59,24 @@ def main(arguments: list[str]) -> int:
         first = max((at for at, entry in enumerate(entries) if LOOP.match(entry.line)), default=first)
         while first > 0 and _within(entries, first):
             first -= 1
+    changed = False
     for at in range(first, len(entries)):
         line = entries[at].line
         new = clean(line.removesuffix(b"\n"))
-        if new is None:
-            new = MARK
-        entries[at] = Record(entries[at].stamp, new.rstrip(b"\n") + b"\n")
-    begins = when == "before" and LOOP.match(entries[-1].line) is not None
-    if file and not begins:
+        new = MARK + b"\n" if new is None else new.rstrip(b"\n") + b"\n"
+        changed = changed or new != line
+        entries[at] = Record(entries[at].stamp, new)
+    if file:
         _append(file, b"".join(b"".join(entry) for entry in entries[first:]))
-    # `history -L` takes a line that begins with # for a comment, and would drop it.
-    out = b"".join(e.stamp + (b"\\" + e.line if e.line.startswith(b"#") else e.line) for e in entries)
-    while out:
-        out = out[os.write(1, out) :]
-    return 1 if begins else 0
+    if not changed:
+        sys.stdout.write("1\n")
+        return 0
+    handle, path = tempfile.mkstemp(prefix="guard-history.", dir="/tmp")  # noqa: S108 - tcsh reads it in and removes it
+    with open(handle, "wb") as out:
+        # `history -L` takes a line that begins with # for a comment, and would drop it.
+        out.writelines(e.stamp + (b"\\" if e.line.startswith(b"#") else b"") + e.line for e in entries)
+    sys.stdout.write(f"0 {path}\n")
+    return 0
 
 
 def _append(file: str, data: bytes) -> None:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import random
 import re
+import shutil
 import subprocess
+from pathlib import Path
 
 import pytest
 
-from guard.history.prefilter import alternatives, expression
+from guard.history.prefilter import alternatives, expression, pattern
 from guard.redact import samples
 from guard.redact.rules.commands import COMMANDS
 from guard.redact.rules.formats import FORMATS
@@ -56,6 +58,32 @@ def test_every_shell_reads_it_alike(program: str, script: str) -> None:
         except FileNotFoundError:
             pytest.skip(f"no {program} here")
         assert (done.returncode, done.stderr) == (0 if hit else 1, b""), line
+
+
+def test_tcshs_pattern_stops_at_all_that_the_expression_does(tmp_path: Path) -> None:
+    """One tcsh reads every sample in every form, as it reads lines at its prompt."""
+    if not shutil.which("tcsh"):
+        pytest.skip("no tcsh here")
+    rng = random.Random(1)
+    asked = re.compile(expression(), re.IGNORECASE)
+    forms = ("{}", "x {} y", "setenv FOO {}", "\\mysql 'x' {}")
+    lines = [form.format(samples.fill(s, rng)[0]) for row in ROWS.values() for s in row.samples for form in forms]
+    lines = [line for line in (*ORDINARY, *lines) if "\n" not in line]
+    script = tmp_path / "script"
+    script.write_text(f"set p = '{pattern()}'\n" + r'''
+while (1)
+  set l = "$<"
+  if ("$l:q" == "") exit
+  if ("x $l:gal:q" =~ $p) echo 1
+  if (! ("x $l:gal:q" =~ $p)) echo 0
+end
+''')
+    done = subprocess.run(["tcsh", "-f", str(script)], input="\n".join(lines) + "\n\n", capture_output=True, text=True, check=False)
+    assert done.stderr == ""
+    said = done.stdout.split()
+    assert len(said) == len(lines)
+    assert [line for line, hit in zip(lines, said, strict=True) if hit == "0" and asked.search(line)] == []
+    assert said[: len(ORDINARY)] == ["0"] * len(ORDINARY)
 
 
 def test_alternatives_match_their_words_and_no_others() -> None:

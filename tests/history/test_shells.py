@@ -84,24 +84,45 @@ def test_two_hundred_commands_forty_secrets(name: str, account: Account, service
     assert len(lines) >= 40
 
 
+EACH_LINE = {"bash": "PROMPT_COMMAND='history -a'\n", "zsh": "setopt inc_append_history\n", "fish": "", "tcsh": ""}
+"""What makes a shell store each line by the next prompt; fish does so by itself, and tcsh does under the hook."""
+LAST = ("bash", "zsh")
+"""Whose last line is in memory alone while it runs: after KILL nobody has it."""
+
+
 @each_shell
 @pytest.mark.parametrize("how", ["HUP", "KILL"])
 def test_ended_in_the_middle_of_a_command(name: str, how: str, account: Account, service: Service, rng: random.Random) -> None:
+    """Every command ran as typed, and every line is stored: at a hang-up by the shell, before KILL line by line."""
     kind = SHELLS[name]
-    home = prepare(account, kind)
+    home = prepare(account, kind, before=EACH_LINE[name] if how == "KILL" else "")
     run = commands(*((200, 40) if LONG else (20, 8)), rng)
     key = token(rng)
     with Shell(account, kind, home) as shell:
         for command in run:
             shell.run(command.text)
-        shell.type(f"rec {key}; sleep 60\r")
+        shell.type(f"rec {key} nlastn; sleep 60\r")
         wait_for(home, key)
         shell.end(how)
     text = stored(home, kind)
+    assert ran(home) == [*expected(run, home), ["rec", key, "nlastn"]]
     assert leaks(text, run) == []
     assert key[4:12] not in text
-    if how == "HUP":
-        assert [c.tag for c in run if c.tag not in text] == []
+    assert [c.tag for c in run if c.tag not in text] == []
+    assert "rec __REDACTED__ nlastn" in text or (how == "KILL" and name in LAST)
+
+
+@pytest.mark.parametrize("name", [name for name in HERE if name in LAST])
+def test_killed_a_shell_that_stores_at_its_end_has_stored_nothing(name: str, account: Account, rng: random.Random) -> None:
+    """As without the hook, which neither loses a line nor stores one earlier than the shell would."""
+    kind = SHELLS[name]
+    for hooked in (False, True):
+        home = prepare(account, kind, hooked=hooked)
+        with Shell(account, kind, home) as shell:
+            shell.run("rec one")
+            shell.run(f"rec {token(rng)}")
+            shell.end("KILL")
+        assert stored(home, kind) == ""
 
 
 @each_shell
