@@ -66,7 +66,8 @@ def main() -> None:
             for number in range(ROUNDS):
                 key = samples.fill("ghp_<crc62>", rng)[0]
                 for way, shell in ways.items():
-                    for what, line in (("plain", f"true -n src/main.c 'two words' {number}"), ("secret", f"true {key}")):
+                    plain = f"true -n src/main.c 'two words' {number}"
+                    for what, line in (("plain", plain), ("secret", f"true {key}")):
                         found[way, what].append(measure(shell, line))
             for shell in ways.values():
                 shell.__exit__()

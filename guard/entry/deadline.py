@@ -70,7 +70,7 @@ def attempt(work: Callable[[], object], seconds: float, patience: float = PATIEN
 
 def _computes(group: int) -> bool:
     """Say whether a process of a group is running or wants to; one that waits sleeps."""
-    for _ in range(3):
+    for _ in range(10):  # it may wait for a disk just now
         for entry in os.listdir("/proc"):
             if not entry.isdigit():
                 continue

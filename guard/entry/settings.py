@@ -65,19 +65,37 @@ def load(config: str) -> Settings:
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise PolicyError(f"{path}: {error}", "mend the line") from None
     table.pop("schema", None)
-    defaults = Settings()
+    return Settings(**{name: _value(path, name, value) for name, value in table.items()})  # type: ignore[arg-type]
+
+
+def legible(config: str) -> Settings:
+    """Return what a file that does not load says all the same: the lines that are sound each by itself."""
+    import tomllib
+
+    try:
+        with open(os.path.join(config, NAME), "rb") as file:
+            lines = file.read(1 << 16).decode("utf-8", "replace").splitlines()
+    except OSError:
+        return Settings()
     values: dict[str, object] = {}
-    for name, value in table.items():
-        if name not in Settings._fields:
-            raise PolicyError(f"{path}: no key {name!r}", f"one of {', '.join(sorted(Settings._fields))}")
-        default = getattr(defaults, name)
-        if isinstance(default, tuple) and isinstance(value, list) and all(isinstance(word, str) for word in value):
-            values[name] = tuple(value)
-        elif isinstance(default, float) and isinstance(value, int | float) and not isinstance(value, bool):
-            values[name] = min(60.0, max(0.1, float(value)))
-        elif type(value) is type(default) and value in CHOICES.get(name, (value,)):
-            values[name] = value
-        else:
-            wanted = " or ".join(CHOICES.get(name, (type(default).__name__.replace("tuple", "a list of names"),)))
-            raise PolicyError(f"{path}: {name} = {value!r}", f"it must be {wanted}")
+    for line in lines:
+        try:
+            values |= {name: _value("", name, value) for name, value in tomllib.loads(line).items()}
+        except (tomllib.TOMLDecodeError, PolicyError):
+            continue
     return Settings(**values)  # type: ignore[arg-type]
+
+
+def _value(path: str, name: str, value: object) -> object:
+    defaults = Settings()
+    if name not in Settings._fields:
+        raise PolicyError(f"{path}: no key {name!r}", f"one of {', '.join(sorted(Settings._fields))}")
+    default = getattr(defaults, name)
+    if isinstance(default, tuple) and isinstance(value, list) and all(isinstance(word, str) for word in value):
+        return tuple(value)
+    if isinstance(default, float) and isinstance(value, int | float) and not isinstance(value, bool):
+        return min(60.0, max(0.1, float(value)))
+    if type(value) is type(default) and value in CHOICES.get(name, (value,)):
+        return value
+    wanted = " or ".join(CHOICES.get(name, (type(default).__name__.replace("tuple", "a list of names"),)))
+    raise PolicyError(f"{path}: {name} = {value!r}", f"it must be {wanted}")

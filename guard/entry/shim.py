@@ -67,7 +67,7 @@ def main(arguments: list[str]) -> int:
         return code
     if guarded():  # the last layer was refused (there are at most sixteen): what holds already holds on
         return start.become(program, argv, environment)
-    plain = chosen.on_fault_agent == "plain" and not fault
+    plain = chosen.on_fault_agent == "plain"
     start.told(
         "agent-unguarded" if plain else "agent-refused",
         f"{match.harness} {'runs without guard' if plain else 'was refused'}",
@@ -126,13 +126,24 @@ def script(name: str, guard: str) -> str:
     """
     return f"""#!/bin/sh
 {MARK.decode()} for {name}: starts it under guard (docs/shells.md)
-if {guard} shim ready < /dev/null > /dev/null 2>&1; then
+# Where no process can be started guard itself says so, and does what the site has chosen.
+trap 'trap - EXIT; exec {guard} shim exec {name} "$@"' EXIT
+if timeout -s KILL 2 {guard} shim ready < /dev/null > /dev/null 2>&1; then
+	trap - EXIT
 	exec {guard} shim exec {name} "$@"
 fi
-# In a session that cannot execute guard (the kernel says whether this is one), or where root has switched guard off.
-if [ ! -f /etc/guard/off ] && ! grep -q '^Seccomp:.2' /proc/self/status; then
-	echo "guard: {guard} cannot be started, so {name} is not; /etc/guard/off lets it start without" >&2
-	exit 125
+trap - EXIT
+# In a session that cannot execute guard (the kernel says whether this is one), where root has switched guard off, and
+# where the site wants it so, the agent starts without.
+config=${{GUARD_CONFIG_DIR:-/etc/guard}}
+for file in site assign entry; do [ ! -e /etc/guard/$file.toml ] || config=/etc/guard; done
+if ! grep -q '^Seccomp:.2' /proc/self/status && [ ! -f "$config/off" ]; then
+	if ! grep -Eqs '^[[:space:]]*on_fault_agent[[:space:]]*=[[:space:]]*"plain"' "$config/entry.toml"; then
+		echo "guard: {guard} cannot be started, so {name} is not; $config/off lets it start without" >&2
+		exit 125
+	fi
+	echo "guard: {guard} cannot be started; {name} runs without guard" >&2
+	timeout 1 logger -t guard -p auth.warning -- "{name} runs without guard: {guard} cannot be started" 2> /dev/null
 fi
 IFS=:
 for folder in $PATH; do

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from guard.confine.launch import Launch, explain, fill_streams
 from guard.entry import deadline, off
-from guard.entry.settings import Settings, load
+from guard.entry.settings import Settings, legible, load
 from guard.errors import EXIT_NOT_EXECUTABLE, EXIT_NOT_FOUND, EXIT_REFUSED, GuardError
 
 SITE = "/etc/guard"
@@ -24,11 +24,11 @@ def config_directory() -> str:
 
 
 def settings(config: str) -> tuple[Settings, str]:
-    """Return a site's settings, and why they do not load; then the defaults hold, which lock nobody out."""
+    """Return a site's settings, and why they do not load: then what is legible in them holds, and the defaults."""
     try:
         return load(config), ""
     except (GuardError, OSError) as error:
-        return Settings(), str(error)
+        return legible(config), str(error)
 
 
 def switched_off(config: str) -> off.Off | None:

@@ -1,8 +1,8 @@
 """`guard history tcsh`: tcsh's history in memory, without the secrets of its newest lines.
 
-tcsh can only read a whole history in (`history -L`), so it gives all of it (`history -hT`) and gets all of it back. Most
-questions are answered without an interpreter (guard/exec/history.c), those about loops here.
-Lines that are read inside a loop enter it unseen; they are looked at when the loop is done.
+tcsh can only read a whole history in (`history -L`), so it gives all of it (`history -hT`) and gets all of it back.
+Lines that are read inside a loop enter it unseen; they are looked at when the loop is done. What is no loop is mostly
+answered without an interpreter (guard/exec/history.c).
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def main(arguments: list[str]) -> int:
     if not changed:
         sys.stdout.write("1\n")
         return 0
-    handle, path = tempfile.mkstemp(prefix="guard-history.", dir="/tmp")  # noqa: S108 - tcsh reads it in and removes it
+    handle, path = tempfile.mkstemp(prefix="guard-history.", dir="/tmp")
     with open(handle, "wb") as out:
         # `history -L` takes a line that begins with # for a comment, and would drop it.
         out.writelines(e.stamp + (b"\\" if e.line.startswith(b"#") else b"") + e.line for e in entries)
