@@ -23,6 +23,7 @@ import typer
 
 from guard import confine
 from guard.cli import Places
+from guard.cli.doctor_ways import UNKNOWN, Ways, look
 from guard.confine import acts, places, prove
 from guard.confine.launch import can_listen
 from guard.confine.prove import Claim, Verdict
@@ -73,6 +74,7 @@ class Report:
         file_system: of that path.
         refused: what `guard run` said when it did not start under the policy as it is.
         redactor: the site's key and the redactor's service, as they are here.
+        ways: how agents are started here, and which run without guard.
     """
 
     kernel: Kernel
@@ -82,6 +84,7 @@ class Report:
     file_system: str = ""
     refused: str = ""
     redactor: Health = NOTHING
+    ways: Ways = UNKNOWN
 
     @property
     def exit_code(self) -> int:
@@ -121,7 +124,8 @@ def examine(path: str, policy: str, environment: Mapping[str, str], where: Place
         bare, inside, refused = _try(stack, effective, policy, path, tuple(controls), environment, where)
     verdicts = tuple(prove.judge(control, claims[control], bare, inside) for control in controls)
     redactor = redactor_health(where.config)
-    return Report(kernel, effective, verdicts, path, _file_system(path) if path else "", refused, redactor)
+    ways = look(environment, where)
+    return Report(kernel, effective, verdicts, path, _file_system(path) if path else "", refused, redactor, ways)
 
 
 def _effective(policy: str, environment: Mapping[str, str], where: Places) -> Effective:

@@ -7,6 +7,7 @@ import json
 import textwrap
 from typing import TYPE_CHECKING
 
+from guard.cli.doctor_ways import as_dict, as_lines
 from guard.confine.prove import Verdict
 from guard.kernel.probe import Ability, Kernel
 
@@ -61,6 +62,8 @@ def as_text(report: Report) -> str:
         ability = kernel.abilities.get(name)
         if ability is not None and not ability.works:
             out += _wrap("", f"{ability.cause}: no new policy can be compiled -> {ability.remedy}", "         ")
+    for line in as_lines(report.ways):
+        out += _wrap("agents   ", line, "         ")
     if report.refused:
         out += ["", *_wrap("NOT STARTED  ", f"guard run says: {report.refused}", " " * 13)]
     out += ["", f"{'control':{_COLUMN}}{'status':10}tried"]
@@ -158,6 +161,7 @@ def as_json(report: Report) -> str:
             "pack_rules": report.redactor.pack,
             "faults": list(report.redactor.faults),
         },
+        "ways": as_dict(report.ways),
         "controls": {each.control: _control(each, kernel) for each in report.verdicts},
         "exit": report.exit_code,
     }
