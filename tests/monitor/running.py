@@ -79,13 +79,18 @@ class Monitor:
     def until_served(self) -> None:
         """Wait until the events service takes what the monitor says."""
         deadline = time.monotonic() + WAIT
-        while b"guard_monitor_served 1" not in ask(str(self.state / "monitor.sock"), b"GET /metrics HTTP/1.0\r\n\r\n"):
+        while self.metric("served") != 1:
             assert time.monotonic() < deadline
             time.sleep(0.05)
 
     def metric(self, name: str) -> int:
         """One of its metrics, by name and labels, without the prefix."""
-        text = ask(str(self.state / "monitor.sock"), b"GET /metrics HTTP/1.0\r\n\r\n").decode()
+        deadline, text = time.monotonic() + WAIT, ""
+        while not text:
+            try:
+                text = ask(str(self.state / "monitor.sock"), b"GET /metrics HTTP/1.0\r\n\r\n").decode()
+            except TimeoutError:  # on a busy machine it may come late
+                assert time.monotonic() < deadline
         line = next(line for line in text.splitlines() if line.startswith(f"guard_monitor_{name} "))
         return int(float(line.rsplit(" ", 1)[1]))
 

@@ -88,7 +88,7 @@ CASES = (
     Case("quiet-docker-version", stand_in("docker", "docker --version"), proof=DONE),
     Case(
         "quiet-tmux-own",
-        "tmux -L own-$port -f /dev/null new -d 'touch done'; sleep 1; tmux -L own-$port kill-server 2>/dev/null; [ -e done ]",
+        "command -v tmux > /dev/null || exit 77; tmux -L own-$port -f /dev/null new -d 'touch done'; sleep 1; tmux -L own-$port kill-server 2>/dev/null; [ -e done ]",
         proof=DONE,
     ),
     Case("quiet-tmux-version", ends("tmux -V"), proof=DONE),
