@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from guard.confine.turns import MOST_HELD
-from tests.conftest import ROOT, Account, readable_by_all
+from tests.conftest import COMPILED, ROOT, Account, readable_by_all
 from tests.system.node import events
 from tests.system.stage import PYTHON
 from tests.system.test_supervised_life import GUARDED, _alive, _children, _state, _until
@@ -129,6 +129,8 @@ class Session:
 def session(account: Account, project: Path, told: Path | None = None) -> Iterator[Session]:
     """A session; findings are told in the file `told` where that is given."""
     options = ["--tell"] if told else []
+    if COMPILED:
+        account.warm("--policy", "login-node", *options, cwd=project)
     with told.open("a") if told else nullcontext(subprocess.PIPE) as stderr:
         process = subprocess.Popen(
             [*GUARDED[:-1], *options, "--", PYTHON, "-c", WORKER], cwd=project, env=account.environment(),
