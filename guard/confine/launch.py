@@ -496,7 +496,8 @@ class Launch:
             return False
         if wanted == "auto" and self.uid and set(os.getgroups()) - {os.getegid()}:
             # In a user namespace the further groups lose their names: shared trees would break.
-            held.notes.append("denied places can be seen (stat): you have several groups, and a mask would unname them")
+            why = 'you have several groups, and a mask would unname them (files.mask = "always" has it all the same)'
+            held.notes.append(f"denied places can be seen (stat): {why}")
             return False
         try:
             entered, also = kernel.enter_mount_namespace(kernel.CLONE_NEWIPC if plan["bpf_own_ipc"] else 0)
