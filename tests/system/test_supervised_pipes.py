@@ -390,7 +390,7 @@ def test_odd_starts_end_as_without_guard(account: Account, project: Path, policy
 def test_thousands_of_starts_cost_the_supervisor_no_memory(
     account: Account, project: Path, policy: str, port: int
 ) -> None:
-    script = "i=0; while [ $i -lt 700 ]; do echo x | cat | sed s/x/y/ > out; i=$((i+1)); done; cat"
+    script = "echo ready; i=0; while [ $i -lt 700 ]; do echo x | cat | sed s/x/y/ > out; i=$((i+1)); done; cat"
     account.write(project / "many.sh", script)
     process = subprocess.Popen(
         [*_guarded(policy), "sh", "many.sh"], cwd=project, env=account.environment(), stdin=subprocess.PIPE,
@@ -398,6 +398,7 @@ def test_thousands_of_starts_cost_the_supervisor_no_memory(
     )  # fmt: skip
     assert process.stdin is not None
     assert process.stdout is not None
+    assert process.stdout.readline() == "ready\n"
     supervisor = _supervisor(process.pid)
     before = _resident(supervisor)
     process.stdin.write("end\n")
@@ -414,6 +415,7 @@ def _guarded(policy: str) -> list[str]:
 
 
 def _supervisor(pid: int) -> int:
+    """The supervisor of a session that has begun: before that, who makes the plan has children too."""
     end = time.monotonic() + 20
     while time.monotonic() < end:
         found = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
