@@ -44,6 +44,15 @@ def _base64_needles() -> dict[bytes, int]:
 _B64_RUN = Lazy(rb"[A-Za-z0-9+/_\-]{12,65536}={0,2}")
 _HEX_RUN = Lazy(rb"(?:[0-9a-fA-F]{2}){8,32768}")
 
+# Base64 and hex of plain ASCII betray themselves: a byte below 128 leaves three of each group's four characters, and a
+# pair's first digit, half or less of their alphabet. A word or a digest passes five groups once in 30,000 times.
+_TEXT_GROUP: Final = rb"[CDI-Za-f][A-HQ-Xg-nw-z0-3][ABEFIJMNQRUVYZcdghklopstwx014589][A-Za-z0-9+/_\-]"
+_TEXT_RUN: Final = rb"(?:^|[^A-Za-z0-9+/_\-]|\\[nrt])(?:" + _TEXT_GROUP + rb"){5}"
+_TEXT_PAIRS: Final = rb"(?:^|[^0-9a-z]|0x|\\[nrtx])(?:[2-7][0-9a-f]|0[9ad]){12}"
+_TEXT_LENGTH: Final = 20, 24
+_NEXT_LINE = Lazy(rb"(?:\\[rn]|[\r\n \t]){1,16}([A-Za-z0-9+/]{4,76}={0,2})(?=[\s\"'\\]|\Z)")
+_LINE_LEAST: Final = 56
+
 _HEX_PAIR = Lazy(rb"[0-9a-fA-F]{2}")
 _LITTLE = Lazy(rb"(?:[\x01-\x7f]\x00){8,}")
 _BIG = Lazy(rb"(?:\x00[\x01-\x7f]){8,}")
@@ -93,6 +102,39 @@ def decoding_rows(through: Through) -> tuple[list[tuple[Pattern, Handler]], Hand
                 if out:
                     return [s._replace(end=min(len(data), s.end + _padding(data, s.end))) for s in out]
         return []
+
+    def text64_hit(text: Text, end: int, depth: int) -> list[Span]:
+        """Read a base64 run that begins with plain text, over the lines it is wrapped into."""
+        low = end - _TEXT_LENGTH[0]
+        past = text.vain.get("text64", (0, -1))
+        if depth >= DEPTH or end <= past[1]:
+            return []
+        run = _B64_RUN.match(text.data, low, min(len(text.data), low + 65536))
+        if run is None:
+            return []
+        lines = [run.span()]
+        stop = run.end()
+        while stop - lines[-1][0] >= _LINE_LEAST and text.data[stop - 1] != 0x3D and stop - low < 65536:
+            further = _NEXT_LINE.match(text.data, stop, min(len(text.data), stop + 128))
+            if further is None:
+                break
+            lines.append(further.span(1))
+            stop = further.end()
+        text.vain["text64"] = (low, stop)
+        seen = shadow.base64_lines(text.data, lines)
+        found = through(seen, depth) if seen is not None else []
+        return [s._replace(end=min(len(text.data), s.end + _padding(text.data, s.end))) for s in found]
+
+    def text16_hit(text: Text, end: int, depth: int) -> list[Span]:
+        """Read a run of hex digits that begins with plain text."""
+        past = text.vain.get("text16", (0, -1))
+        if depth >= DEPTH or end <= past[1]:
+            return []
+        run = _HEX_RUN.match(text.data, end - _TEXT_LENGTH[1], min(len(text.data), end + 65536))
+        if run is None:
+            return []
+        text.vain["text16"] = run.span()
+        return through(shadow.hexadecimal(text.data, run.start(), run.end()), depth)
 
     def hex_hit(text: Text, end: int, depth: int) -> list[Span]:
         if depth >= DEPTH:
@@ -212,6 +254,8 @@ def decoding_rows(through: Through) -> tuple[list[tuple[Pattern, Handler]], Hand
             base64_hit,
         )
     )
+    rows.append((Pattern(_TEXT_RUN, (), False, False), text64_hit))
+    rows.append((Pattern(_TEXT_PAIRS, (), False, True), text16_hit))
     heads = sorted({p[:8] for p in _PREFIXES if len(p) >= 3 and p[:1] != b"$"})
     rows.append(
         (
@@ -238,7 +282,7 @@ def decoding_rows(through: Through) -> tuple[list[tuple[Pattern, Handler]], Hand
     rows.append(
         (
             Pattern(
-                rb"[a-z0-9](?:\\u00(?:2[defb]|5f|3[ad]|[346][0-9a-f]|[57][0-9a])|\\x(?:2[def]|5f|3[ad])|\\055|\\137)[a-z0-9\\]",
+                rb"[a-z0-9](?:\\u00(?:2[4defb]|5f|7e|3[ad]|[346][0-9a-f]|[57][0-9a])|\\x(?:2[4def]|5f|7e|3[ad])|\\055|\\137)[a-z0-9\\]|\\u0024[0-9a-z]{1,8}\\u0024",
                 (b"\\u00", b"\\x", b"\\055", b"\\137"),
                 False,
                 True,
@@ -249,27 +293,20 @@ def decoding_rows(through: Through) -> tuple[list[tuple[Pattern, Handler]], Hand
     rows.append((Pattern(rb"[a-z\"' :?+]\\u00(?:2d|3d)", (b"\\u002d", b"\\u003d"), False, True), marked_hit))
     audited = rb"(?:cmd|proctitle| a[0-9])=[0-9a-f]{24}"
     rows.append((Pattern(audited, (b"cmd=", b"proctitle=", b" a"), False, True), audited_hit))
-    forms = [
-        rb"[0-9]{8}%3aAA",
-        *sorted({form for prefix in _PREFIXES if prefix != b"-----BEGIN " for form in _percent_forms(prefix)}),
-    ]
-    # A body of base64 has its `+` and `/` encoded, perhaps before the matcher has seen enough of it.
-    dense = sorted({start for row in FORMATS if b"/" in row.cls and b"[" not in row.starts[0] for start in row.starts})
-    forms.append(rb"00[A-Za-z0-9]{13}%21")
-    forms.append(rb"(?:" + b"|".join(dense) + rb")[A-Za-z0-9]{0,24}%(?:2[bf]|3d)")
-    rows.append(
-        (
-            Pattern(
-                rb"(?:%[0-9a-f]{2}){8}|"
-                + b"|".join(forms)
-                + rb"|%3a%2f%2f|(?:passw|passwd|pwd|secret|token|api_?key|access_?key)[a-z0-9_.\-]{0,24}%3d|bearer%20|%25(?:2d|5f|2e)",
-                (b"%",),
-                False,
-                True,
-            ),
-            percent_hit,
-        )
-    )
+    forms = [rb"[0-9]{8}%3aAA", rb"[0-9]Q%7e", rb"[0-9a-f]{24}%2dus", rb"00[A-Za-z0-9]{13}%21"]
+    forms += sorted({form for prefix in _PREFIXES if prefix != b"-----BEGIN " for form in _percent_forms(prefix)})
+    forms += [rb"%3a%2f%2f", rb"bearer%20"]
+    forms.append(rb"(?:passw|passwd|pwd|secret|token|api_?key|access_?key)[a-z0-9_.\-]{0,24}%3d")
+    again = rb"%(?:25){0,3}"  # encoded more than once
+    regex = rb"(?:%[0-9a-f]{2}){8}|(?:%25[0-9a-f]{2}){6}|" + b"|".join(forms).replace(b"%", again)
+    rows.append((Pattern(regex, (b"%",), False, True), percent_hit))
+    # A body has its punctuation encoded, perhaps before the matcher has seen enough of it.
+    starts = sorted({start for row in FORMATS for start in row.starts if b"[" not in start and len(start) > 2})
+    opened = rb"(?:" + b"|".join(starts) + rb")[A-Za-z0-9]{0,24}"
+    mark = again + rb"(?:2[bdfBDF]|5[fF]|3[dD]|7[eE])"
+    rows.append((Pattern(opened + mark, (b"%",), False, False), percent_hit))
+    # JSON may write a slash as `\/`.
+    rows.append((Pattern(opened + rb"\\/", (b"\\/",), False, False), escaped_hit))
     rows.append((Pattern(rb"\\040(?:by|-|\||ident|password|'|\\\")", (b"\\040",), False, True), libedit_hit))
     rows.append((Pattern(rb"(?:[\x20-\x7e]\x00){8}", (b"\0",), True, False), utf16_hit))
     rows.append((Pattern(rb"(?:\x00[\x20-\x7e]){8}", (b"\0",), True, False), utf16_hit))

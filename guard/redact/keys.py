@@ -15,10 +15,10 @@ from guard.redact.text import DEPTH, Handler, Text, begins_token
 _TRUNCATED = Lazy(rb"\\{0,3}[\"']?(?:\.\.\.|\xe2\x80\xa6)")
 _ODD_FOLLOW: Final = frozenset((b"%", b"\\", b'"', b"'", b".", b"\xe2"))
 """What may stand behind a key that goes on in an encoding, or that a tracer cut; most keys end before something else."""
-_CONTINUES = Lazy(rb"%[2-7][0-9a-fA-F]|\\u00[2-7]|\\x[2-7]")
+_CONTINUES = Lazy(rb"%(?:25){0,3}[2-7][0-9a-fA-F]|\\u00[2-7]|\\x[2-7]|\\/")
 
 
-_ENCODED_RUN = Lazy(rb"[A-Za-z0-9_\-+/=.~$]{4,}%(?:2[bBfF4]|3[aAdD]|7[eE])")
+_ENCODED_RUN = Lazy(rb"[A-Za-z0-9_\-+/=.~$]{4,}(?:%(?:25){0,3}(?:2[bBfF4]|3[aAdD]|7[eE])|\\/)")
 
 
 class FormatRule:
@@ -80,7 +80,10 @@ class FormatRule:
         if cut:
             return True
         if row.gate == "random":
-            return len(body) >= row.least and words.drawn(body if len(body) >= 16 else value, min(row.least, 16))
+            return len(body) >= row.least and (
+                words.drawn(body if len(body) >= 16 else value, min(row.least, 16))
+                or (row.strict != rb".*" and self._strict.fullmatch(value) is not None and words.mixed(body))
+            )
         if row.gate == "jwt":
             return row.check is not None and (row.check(value) or words.looks_random(value, 24))
         if row.gate in ("none", "plain"):

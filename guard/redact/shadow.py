@@ -158,11 +158,11 @@ def escapes(raw: bytes, low: int, high: int) -> Shadow:
     return make(raw, low, high, _ESCAPES, _escape)
 
 
-_PERCENT = Lazy(rb"%(?:25)?([0-9a-fA-F]{2})")
+_PERCENT = Lazy(rb"%(?:25){0,4}([0-9a-fA-F]{2})")
 
 
 def percent(raw: bytes, low: int, high: int) -> Shadow:
-    """Return a text with percent-encoding undone, also where it was applied twice."""
+    """Return a text with percent-encoding undone, also where it was applied more than once."""
     return make(raw, low, high, _PERCENT, lambda match: bytes([int(match.group(1), 16)]))
 
 
@@ -200,6 +200,29 @@ def base64_run(raw: bytes, low: int, high: int) -> Shadow | None:
     except (binascii.Error, ValueError):
         return None
     return Grouped(text, low, 4, 3)
+
+
+def base64_lines(raw: bytes, lines: list[tuple[int, int]]) -> Shadow | None:
+    """Return the bytes of base64 that is wrapped into lines of whole groups; None if it is none.
+
+    Args:
+        raw: the text.
+        lines: start and end of each line's base64.
+    """
+    if len(lines) == 1:
+        return base64_run(raw, *lines[0])
+    text: list[bytes] = []
+    groups: list[tuple[int, int, int, bool]] = []
+    size = 0
+    for low, high in lines:
+        line = base64_run(raw, low, high)
+        if line is None:
+            break
+        text.append(line.data)
+        for at in range(0, len(line.data), 3):
+            groups.append((size + at, low + at // 3 * 4, min(4, high - low - at // 3 * 4), False))
+        size += len(line.data)
+    return Shadow(b"".join(text), groups) if groups else None
 
 
 _URLSAFE = bytes.maketrans(b"-_", b"+/")

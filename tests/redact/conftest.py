@@ -54,9 +54,20 @@ ENCODED: dict[str, tuple[Carry, float]] = {
         lambda k: ('write(1, "' + "".join(f"\\{ord(c):03o}" for c in k) + '", 9) = 9\n').encode(),
         4,
     ),
+    "percent twice": (lambda k: ("GET /x?y=" + "".join(f"%25{ord(c):02X}" for c in k) + " HTTP/1.1\n").encode(), 5),
+    "punctuation percent twice": (
+        lambda k: ("GET /x?y=" + urllib.parse.quote(urllib.parse.quote(k, safe=""), safe="") + " HTTP/1.1\n").encode(),
+        1,
+    ),
     "percent": (lambda k: ("GET /x?y=" + "".join(f"%{ord(c):02X}" for c in k) + " HTTP/1.1\n").encode(), 3),
     "hex": (lambda k: f"x {k.encode().hex()}\n".encode(), 2),
     "base64": (lambda k: f"x {base64.b64encode(k.encode()).decode()}\n".encode(), 4 / 3),
+    "base64 within": (lambda k: f"x {base64.b64encode(f'bob:{k} x'.encode()).decode()}\n".encode(), 4 / 3),
+    "base64 for addresses": (lambda k: f"x={base64.urlsafe_b64encode(k.encode()).decode()}\n".encode(), 4 / 3),
+    "base64 in lines": (lambda k: base64.encodebytes(f"{'word ' * 12}{k}\n".encode()), 4 / 3),
+    "base64 of base64": (lambda k: base64.b64encode(base64.b64encode(k.encode())) + b"\n", 16 / 9),
+    "capital hex": (lambda k: f"x {k.encode().hex().upper()}\n".encode(), 2),
+    "utf-16 of the other order": (lambda k: f"x={k}\n".encode("utf-16-be"), 2),
     "utf-16": (lambda k: f"x={k}\n".encode("utf-16-le"), 2),
 }
 """Carriers that hide the key, with raw bytes a character."""

@@ -29,18 +29,11 @@ def test_a_key_is_gone_in_every_carrier(row, template, redact, carriers, remains
 
 @pytest.mark.parametrize(("row", "template"), FORMAT_SAMPLES)
 def test_a_key_is_seen_in_every_encoding(row, template, scanner, encoded):
-    if (
-        row.grow is not None
-        or any("[" in str(start) for start in row.starts)
-        or row.kind in ("crypt-hash", "azure-storage-key", "twilio-key")
-    ):
-        pytest.skip("recognised by its middle, or by too short a start: an encoding hides it")
     key = samples.fill(template, random.Random(template))[0]
+    secret = key[len(row.before) :] if row.before else key
     for name, (carry, width) in encoded.items():
-        if name == "base64" and len(row.starts[0]) < 4:
-            continue
         spans = scanner.find(carry(key))
-        assert sum(span.end - span.start for span in spans) >= 0.9 * width * len(key), name
+        assert sum(span.end - span.start for span in spans) >= 0.9 * width * len(secret), name
 
 
 @pytest.mark.parametrize("template", [template for _row, template in PLACES])
