@@ -48,13 +48,11 @@ class Scanner:
             self._handlers.append(handler)
         self.patterns: Sequence[Pattern] = tuple(patterns)
         self._events = len(patterns) - len(tails.EVENTS)
-        self._wraps = self._events - len(tails.TERMINAL)
-        self._tails = self._wraps - len(tails.STRACE)
+        self._tails = self._events - len(tails.STRACE)
         self._fast: Engine | None = engine
         self._plain = PlainEngine(self.patterns)
         self._deadline = 0.0
         self.calls: list[int] = []
-        self.wraps: list[int] = []
         self.events = False
 
     def engine(self, size: int) -> Engine:
@@ -76,7 +74,7 @@ class Scanner:
         hits = self.engine(len(data)).scan(data)
         spans: list[Span] = []
         if depth == 0:
-            self.calls, self.wraps, self.events = [], [], False
+            self.calls, self.events = [], False
         if hits:
             text = Text(data)
             spans = self._confirm(text, hits, since, depth)
@@ -96,8 +94,7 @@ class Scanner:
         own = [hit for hit in hits if hit & _NUMBER < self._formats]
         others = [hit for hit in hits if self._formats <= hit & _NUMBER < self._tails]
         if depth == 0 and len(own) + len(others) < len(hits):
-            self.calls = [hit >> NUMBER_BITS for hit in hits if self._tails <= hit & _NUMBER < self._wraps]
-            self.wraps = [hit >> NUMBER_BITS for hit in hits if self._wraps <= hit & _NUMBER < self._events]
+            self.calls = [hit >> NUMBER_BITS for hit in hits if self._tails <= hit & _NUMBER < self._events]
             self.events = any(hit & _NUMBER >= self._events for hit in hits)
         self._run(text, own, since, depth, spans)
         text.note(spans)
@@ -226,7 +223,7 @@ def _rows(scanner: Scanner, more: list[tuple[Pattern, Handler]]) -> list[tuple[P
 
     # Last, where the scanner expects them: these ask no handler, their ends are the carriers' to judge.
     rows += more + decoding
-    rows += [(pattern, _nothing) for pattern in (*tails.STRACE, *tails.TERMINAL, *tails.EVENTS)]
+    rows += [(pattern, _nothing) for pattern in (*tails.STRACE, *tails.EVENTS)]
     return rows
 
 

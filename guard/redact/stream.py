@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
-from guard.redact.carriers import cast
+from guard.redact.carriers import cast, pty
 from guard.redact.carriers.mixed import Mixed
 from guard.redact.rules import blocks
 from guard.redact.scan import Scanner
@@ -135,6 +135,13 @@ class Redactor:
         while end > 1 and _continued(pending, end):
             before = pending.rfind(b"\n", 0, end - 1) + 1
             if end - before > 65536 or len(pending) - before > 131072:
+                break
+            end = before
+        # A line of a terminal that is full up to the margin, within a word.
+        full = end
+        while end > 1 and pending[end - 2] == 0x0D and self._carrier.lines_may_wrap:
+            before = pending.rfind(b"\n", 0, end - 1) + 1
+            if full - before > pty.HELD or not pty.goes_on(bytes(pending[before:end])):
                 break
             end = before
         # An asciicast's events: a word goes on in the next one until a line of the terminal ends.

@@ -4,6 +4,8 @@ import json
 
 import pytest
 
+from guard.redact import samples
+from guard.redact.rules.formats import FORMATS
 from guard.redact.stream import Redactor, redact_bytes
 
 
@@ -50,6 +52,23 @@ def test_a_wrapped_key_is_gone_on_both_lines(redact, remains, key):
     assert out.endswith(b" more\r\n\x1b[1mok\r\n")
 
 
+@pytest.mark.parametrize("gap", ["\r\n", "\r\r\n", " \r", "\x1b[K\r\n\x1b[K"])
+@pytest.mark.parametrize("row", FORMATS, ids=[row.kind for row in FORMATS])
+def test_every_key_is_gone_wherever_the_margin_breaks_it(row, gap, redact, remains, rng):
+    key = samples.fill(rng.choice(row.samples), rng)[0]
+    for cut in (3, len(key) // 3, len(key) // 2, len(key) - 9):
+        shown = "$ " + "x" * (80 - cut - 3) + " " + key + " more" if cut < 76 else "$ " + key + " more"
+        text = gap.join(shown[i : i + 80] for i in range(0, len(shown), 80)) + "\r\n$ ls\r\n"
+        out = redact(text.encode())
+        assert remains(out, key[len(row.before) :]) is None, out
+        assert out.endswith(b"$ ls\r\n")
+
+
+def test_lines_with_cr_lf_are_no_wrapped_lines(redact, key):
+    text = f"# a line as long as a terminal is wide, or nearly so\r\nA_TOKEN={key}\r\nB_NAME=value\r\n".encode()
+    assert redact(text).endswith(b"]\r\nB_NAME=value\r\n")
+
+
 def test_colours_inside_a_key_in_a_transcript_hide_nothing(redact, key):
     line = json.dumps({"out": f"a \x1b[1m{key[:9]}\x1b[32m{key[9:]}\x1b[0m b"}) + "\n"
     shown = json.loads(redact(line.encode()))["out"]
@@ -92,8 +111,6 @@ def test_a_session_is_recorded_without_its_keys(key):
 
 
 def test_a_key_over_three_lines_of_the_terminal_is_gone(redact, remains, rng):
-    from guard.redact import samples
-
     long = samples.fill("sk-ant-api03-<u64:93>AA", rng)[0]
     shown = "$ " + "x" * 70 + " " + long
     text = "".join(shown[i : i + 80] + "\r\n" for i in range(0, len(shown), 80)) + "$ ls\r\n"

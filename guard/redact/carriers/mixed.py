@@ -22,6 +22,7 @@ class Mixed:
         self._scanner = scanner
         self.lines_may_be_json = name in ("auto", "jsonl", "pty")
         self._calls = strace.Calls(scanner) if name in ("auto", "strace") else None
+        self.lines_may_wrap = name in ("auto", "pty")
         self._wraps = pty.Wraps(scanner) if name in ("auto", "pty") else None
 
     def spans(self, data: bytes, since: int) -> list[Span]:
@@ -34,14 +35,13 @@ class Mixed:
         spans = self._scanner.find(data, since)
         # Taken now: the carriers ask the scanner about fragments, which begins these lists anew.
         calls = [end for end in self._scanner.calls if end > since]
-        wraps = [end for end in self._scanner.wraps if end > since]
         events = self._scanner.events
         if self._calls is not None:
             more = self._calls.spans(data, since, calls)
             if more:
                 spans = merge(spans + more)
         if self._wraps is not None:
-            more = self._wraps.spans(data, since, wraps)
+            more = self._wraps.spans(data, since)
             if more:
                 spans = merge(spans + more)
         if self._wraps is not None and events:

@@ -1,11 +1,14 @@
-"""Terminal recordings: a key that the terminal wrapped at its width.
+# ruff: noqa: E501 - a row, or an expression, a line: broken up they cannot be compared with their neighbours
+r"""Terminal recordings: a key that the terminal, or the line editor, wrapped at the right margin.
 
-A line that ends at the right margin inside a token behind a known start leaves a note; the next line's
-first token is the rest. Notes look forward only, so chunks change nothing and no line waits for the next.
+A program that draws on a terminal ends a full line by CR LF in the midst of a word; readline writes a blank and CR there.
+Such lines are read as one, and a key that lies over the margin is put back piece by piece. The stream keeps a line that
+may go on together with the next one, so that chunks change nothing.
 """
 
 from __future__ import annotations
 
+import re
 from typing import Final
 
 from guard.redact import shadow, words
@@ -15,93 +18,115 @@ from guard.redact.rules import tails
 from guard.redact.scan import Scanner
 from guard.redact.spans import Span
 
-_LINE_TAIL = Lazy(tails.CONTROL + rb"*\r{1,2}\n\Z")
-_HEAD = Lazy(tails.CONTROL + rb"{0,4}([A-Za-z0-9_\-+/=.~%]{1,400})")
+_TOKEN: Final = rb"[A-Za-z0-9_\-+/=.~%$:@!&?{}]"
+_JOIN = Lazy(
+    rb"(?<=" + _TOKEN + rb")" + tails.CONTROL + rb"{0,4}(?:\r{1,2}\n|(?:\\r){1,2}\\n| \r(?!\n))" + tails.CONTROL + rb"{0,4}(?=" + _TOKEN + rb")"
+)  # fmt: skip
+_LINE_TAIL = Lazy(rb"(" + _TOKEN + rb"{2,400})" + tails.CONTROL + rb"{0,4}\r{1,2}\n\Z")
+_LINE_START = Lazy(rb"\n\r?|n\\r\\|n\\|\"")
 _LEAST_WIDTH: Final = 40
 _USUAL_WIDTH: Final = 79
-_LINE_END = Lazy(tails.CONTROL + rb"*\r{1,2}\n")
+_COMMON_WIDTHS: Final = frozenset((80, 90, 100, 110, 120, 128, 130, 132, 140, 150, 160, 170, 180, 190, 200, 210, 220, 230, 240, 250))
 _MOST_LINES: Final = 8
 """A key goes on over at most so many lines of the terminal."""
 
+HELD: Final = 4096
+"""At most so many bytes of wrapped lines wait for the next."""
+
+
+def goes_on(line: bytes) -> bool:
+    """Say whether a line, with its end, fills a terminal's width and ends in what may be the beginning of a key."""
+    tail = _LINE_TAIL.search(line, max(0, len(line) - 480))
+    if tail is None or len(shadow.ANSI.sub(b"", line[-1024:])) < _LEAST_WIDTH + 2:
+        return False
+    return _open(tail.group(1))
+
+
+def _open(word: bytes) -> bool:
+    part = re.split(rb"[=:@&?{\"']", word)[-1] or word
+    mixed = part != part.lower()
+    return words.digits_in(word) > 0 or mixed or part[:4] in _CUTS or b"_" in part or b"$" in part or b"://" in word or b"=" in word
+
+
+_CUTS: Final = frozenset(start[:size] for start in tails.KINDS for size in range(2, len(start) + 1))
+
 
 class Wraps:
-    """Finds keys of a known format that go on behind a line end at the terminal's width; one a stream.
+    """Finds keys that go on behind a line's end at the terminal's width.
 
     Args:
-        scanner: judges both parts together.
+        scanner: judges the lines together.
     """
 
     def __init__(self, scanner: Scanner) -> None:
         self._scanner = scanner
-        self._note: tuple[str, bytes] | None = None
 
-    def spans(self, data: bytes, since: int, ends: list[int]) -> list[Span]:
-        """Return the two parts of wrapped keys, behind `since`.
+    def spans(self, data: bytes, since: int) -> list[Span]:
+        """Return the parts of wrapped keys, behind `since`.
 
         Args:
             data: context and complete lines.
             since: where the new text begins.
-            ends: where the prefilter saw a key's start that runs up to a line's end, in order.
         """
-        if self._note is None and not ends:
+        if b"\r" not in data and b"\\r" not in data:
             return []
         found: list[Span] = []
-        if self._note is not None and len(data) > since:
-            found += self._rest(data, since, self._note)
-            self._note = None
-        for end in sorted(set(ends)):
-            note = self._fragment(data, end, found)
-            if note is None:
+        for low, high in self._stretches(data, since):
+            seen = shadow.make(data, low, high, _JOIN, lambda _match: b"")
+            for span in self._scanner.find(seen.data, 0, 1):
+                start, end = seen.raw(span.start, span.end)
+                parts = shadow.pieces(data, start, end, _JOIN)
+                if len(parts) > 1 and end > since and self._wrapped(data, span, parts):
+                    found += [span._replace(start=begin, end=stop) for begin, stop in parts]
+        return found
+
+    def _stretches(self, data: bytes, since: int) -> list[tuple[int, int]]:
+        """Return the lines that a word joins, as start and end each: at most `_MOST_LINES` together."""
+        out: list[tuple[int, int]] = []
+        lines = 0
+        for gap in _JOIN.finditer(data, since):
+            before = max(gap.start() - 1024, since, out[-1][0] if out and out[-1][1] > gap.start() else 0)
+            edited = b" \r" in gap.group()
+            begin = _line_start(data, before, gap.start())
+            width = len(shadow.ANSI.sub(b"", data[begin : gap.start()]))
+            if not edited and (width < _LEAST_WIDTH or not _open(_last_word(data, begin, gap.start()))):
                 continue
-            if end < len(data):
-                found += self._rest(data, end, note)
+            stop = _line_end(data, gap.end())
+            if out and out[-1][1] >= gap.start() and lines < _MOST_LINES:
+                out[-1] = (out[-1][0], max(stop, out[-1][1]))
+                lines += 1
             else:
-                self._note = note
-        return found
+                out.append((begin, stop))
+                lines = 1
+        return out
 
-    def _fragment(self, data: bytes, end: int, found: list[Span]) -> tuple[str, bytes] | None:
-        start = data.rfind(b"\n", 0, end - 1) + 1
-        start = max(start, end - 2048)
-        ending = _LINE_TAIL.search(data, max(start, end - 64), end)
-        if ending is None:
-            return None
-        tail = strace.TAIL.search(data, start, ending.start())
-        width = len(shadow.ANSI.sub(b"", data[start : ending.start()]))
-        if tail is None or width < _LEAST_WIDTH:
-            return None
-        body = tail.group()[len(tail.group(1)) :]
-        whole = any(s.named and s.incident and not s.partial for s in self._scanner.find(tail.group()))
-        # Many formats have no longest key: at a usual width even a whole one may go on.
-        if whole and len(body) < 60 and width < _USUAL_WIDTH:
-            return None
-        start_of_key = tail.group(1)
-        if len(body) < 2 and len(start_of_key) > 5:
-            return tails.KINDS[start_of_key], tail.group()  # cut right behind the start: nothing to hide yet
-        if len(body) < 2 or (words.is_name(body) and len(start_of_key) < 6):
-            return None
-        if len(start_of_key) < 4 and not words.drawn(body, 4):
-            return None
-        kind = tails.KINDS[start_of_key]
-        found.append(Span(tail.start(), ending.start(), kind, False, True, True, tail.group()))
-        return kind, tail.group()
+    def _wrapped(self, data: bytes, span: Span, parts: list[tuple[int, int]]) -> bool:
+        """Say whether a key found over a margin is one key, and not a whole one with the next line's first word."""
+        begin, stop = parts[0]
+        edited = data[stop : stop + 2] == b" \r"
+        rest = data[slice(*parts[1])]
+        further = words.drawn(rest, 6) or (strace.jumbled(rest) and len(rest) > 3)
+        width = len(shadow.ANSI.sub(b"", data[_line_start(data, max(0, stop - 1024), stop) : stop]))
+        if not span.named and not edited:
+            # A file with CR LF has its values up to the line's end as well.
+            return width in _COMMON_WIDTHS and further and b"=" not in rest
+        alone = [s for s in self._scanner.find(data[begin:stop]) if s.named and s.incident and not s.partial]
+        if alone and not edited:
+            # Many formats have no longest key: at a usual width even a whole one may go on.
+            return span.incident and width >= _USUAL_WIDTH and further
+        return True
 
-    def _rest(self, data: bytes, start: int, note: tuple[str, bytes]) -> list[Span]:
-        head = _HEAD.match(data, start)
-        if head is None:
-            return []
-        kind, text = note
-        rest = head.group(1)
-        if not any(s.named and s.end > len(text) for s in self._scanner.find(text + rest)) and not words.drawn(rest, 6):
-            return []
-        found = [Span(head.start(1), head.end(1), kind, False, True, True, rest)]
-        # Over more than two lines: as long as the token fills each.
-        for _ in range(_MOST_LINES):
-            ending = _LINE_END.match(data, head.end(1), head.end(1) + 64)
-            if ending is None or len(rest) < _LEAST_WIDTH:
-                break
-            head = _HEAD.match(data, ending.end())
-            if head is None or not words.drawn(head.group(1), 6):
-                break
-            rest = head.group(1)
-            found.append(Span(head.start(1), head.end(1), kind, False, True, True, rest))
-        return found
+
+def _line_start(data: bytes, low: int, pos: int) -> int:
+    return max((start.end() for start in _LINE_START.finditer(data, low, pos)), default=low)
+
+
+def _line_end(data: bytes, pos: int) -> int:
+    stop = min(x for x in (data.find(b"\n", pos), data.find(b"\\n", pos), len(data)) if x >= 0)
+    return min(stop, pos + 1024)
+
+
+def _last_word(data: bytes, low: int, pos: int) -> bytes:
+    head = data[max(low, pos - 200) : pos]
+    head = shadow.ANSI.sub(b"", head)
+    return re.split(rb"[\s\"'(<\[,;|]", head)[-1]

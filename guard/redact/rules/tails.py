@@ -57,15 +57,5 @@ STRACE: Final = (
 )
 """Patterns behind which a call's string may go on in the next call."""
 
-TERMINAL: Final = (
-    Pattern(
-        rb"[^A-Za-z0-9](?:" + ANY + rb")" + TOKEN + rb"*" + CONTROL + rb"*\r{1,2}\n",
-        (b"\r\n", b"\r\r\n"),
-        False,
-        False,
-    ),
-)
-"""Patterns behind which a wrapped line may go on in the next line."""
-
 EVENTS: Final = (Pattern(rb"\[[0-9]{1,12}(?:\.[0-9]{1,12})?, ?\"[io]\", ?\"", (b'"o"', b'"i"'), False, False),)
 """What an asciicast's event begins with."""
