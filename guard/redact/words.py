@@ -23,7 +23,7 @@ _SPLIT = Lazy(rb"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+")
 _PASSWORD_WORDS: Final = frozenset(
     b"password passwd passwrd passphrase pwd pass passcode pswd psswd pw passwort sshpass pgpassword storepass keypass "
     b"userpass bindpw rootpw dbpass dbpasswd dbpassword mypass userpassword rootpassword adminpassword mysqlpwd rootpass "
-    b"kennwort motdepasse contrasena senha wachtwoord adminpass smtppass ldappass bindpass passin passout authpass "
+    b"kennwort motdepasse contrasena senha wachtwoord passe requirepass masterauth adminpass smtppass ldappass bindpass passin passout authpass "
     b"loginpassword pskpass newpassword oldpassword currentpassword confirmpassword psk unlockcode".split()
 )
 _TOKEN_WORDS: Final = frozenset(
@@ -31,7 +31,7 @@ _TOKEN_WORDS: Final = frozenset(
     b"accesskey privatekey authkey secretaccesskey sessiontoken webhooksecret appsecret apisecret githubtoken "
     b"accountkey sharedaccesskey signingkey encryptionkey masterkey consumersecret tok secretid sharedsecret "
     b"subscriptionkey apppassword presharedkey usertoken bottoken deploytoken servicekey sastoken accesssecret "
-    b"registrationtoken runnertoken".split()
+    b"registrationtoken runnertoken identitytoken registrytoken".split()
 )
 _WEAK_WORDS: Final = frozenset(
     b"key auth credential credentials creds cred cookie pat keys authorization signature sig sessionid session sid "
@@ -66,7 +66,7 @@ _ABOUT: Final = frozenset(
 _QUALIFIER: Final = frozenset(
     b"prod production dev devel development test testing staging stage old new base64 b64 value raw default main root "
     b"admin live here string str plain plaintext cleartext clear current previous primary secondary backup local remote "
-    b"ro rw read write next enc db text data for aws gcp azure github gitlab user key keys hex".split()
+    b"ro rw read write next enc db text data for aws gcp azure github gitlab user key keys hex base".split()
 )
 
 
@@ -78,6 +78,8 @@ def name_strength(name: bytes) -> int:
         name: without quotes and separators, at most a line long; only the last 64 bytes are judged.
     """
     words = [w.lower() for w in _SPLIT.findall(name[-64:])]
+    if not name.isascii() and _FOREIGN.search(name):
+        return PASSWORD
     while words and (words[-1].isdigit() or words[-1] in _QUALIFIER) and len(words) > 1:
         if words[-1] in (b"key", b"keys"):
             break
@@ -130,6 +132,11 @@ def name_strength(name: bytes) -> int:
     return 0
 
 
+_FOREIGN = Lazy(
+    "|".join(("contrase\u00f1a", "\u5bc6\u7801", "\u5bc6\u78bc", "\u53e3\u4ee4", "\u30d1\u30b9\u30ef\u30fc\u30c9", "\u043f\u0430\u0440\u043e\u043b\u044c", "\u041f\u0430\u0440\u043e\u043b\u044c", "\ube44\ubc00\ubc88\ud638", "has\u0142o")).encode()
+)
+"""Passwords in Spanish, Chinese, Japanese, Russian, Korean, Polish."""
+
 _PATTERNS: Final = frozenset(
     b"re regex search name path file line word sub glob url date time match test my the a input output new old ext".split()
 )
@@ -148,7 +155,7 @@ _NOT_SECRET_KEYS: Final = frozenset(
     b"any no first last next prev the this that each every new old translation message i18n state react item data event "
     b"keyboard home end up down left right escape ctrl alt meta function f test by of with order compare ordering "
     b"rsa dsa ec pub trusted host known sigstore minisign route routing storage2 idempotency dedupe s3 blob bucket "
-    b"metadata meta cert node edge".split()
+    b"metadata meta cert node edge gpg pgp signed release build content etag".split()
 )
 
 _PLACE_WORDS: Final = frozenset(
@@ -170,7 +177,7 @@ _PLACE_WORDS: Final = frozenset(
 _REFERENCE_ONLY = Lazy(
     rb"(?:\$\{?[A-Za-z_][A-Za-z0-9_]{0,80}\}?|\$\{\{.{0,200}\}\}|\$\(.{0,400}\)|`.{0,400}`|\$\{[A-Za-z_][^{}]{0,200}\}|"
     rb"(?:\$[0-9@*#?!])+|%[A-Za-z_][A-Za-z0-9_]{0,60}%|%\([a-z_A-Z0-9]{1,60}\)s|%[sdrqv]|\{\{.{0,200}\}\}|\{%.{0,200}%\}|"
-    rb"\{[A-Za-z_0-9.\[\]!:'\"()]{0,100}\}|<[^<>]{1,80}>|\[[A-Za-z_ ./-]{1,60}\]|@[A-Za-z_]{1,40}@|#\{.{1,100}\}|"
+    rb"\{[A-Za-z_0-9.\[\]!:'\"()]{0,100}\}|\{[A-Za-z_][A-Za-z0-9_.]{0,80}|<[^<>]{1,80}>|\[[A-Za-z_ ./-]{1,60}\]|@[A-Za-z_]{1,40}@|#\{.{1,100}\}|"
     rb"AAAA[A-Z][23]Nza[A-Za-z0-9+/=]+|AAAAE2Vj[A-Za-z0-9+/=]+|\$env:[A-Za-z_]{1,60}|op://.{1,200}|(?:env|vault|file|ref|arn|ssm|secretsmanager)[:+].{1,300})\Z",
     re.DOTALL,
 )
@@ -288,6 +295,16 @@ def counts_up(value: bytes) -> bool:
     """Say whether ten characters of a counting row stand anywhere in a value: nobody's key does that."""
     low = value[:256].lower()
     return not _ROWS.isdisjoint([low[i : i + 10] for i in range(len(low) - 9)])
+
+
+def counts_apart(value: bytes) -> bool:
+    """Say whether digits and letters of a short value each count up by themselves: `Abc12345`, `A1b2C3d4`."""
+    low = value.lower()
+    digits = bytes(byte for byte in low if 48 <= byte <= 57)
+    letters = low.translate(None, digits)
+    if len(value) > 24 or len(digits) < 3 or not letters.isalpha():
+        return False
+    return digits in b"01234567890" and (letters in b"abcdefghijklmnopqrstuvwxyz" or len(digits) >= 4)
 
 
 _ROWS: Final = frozenset(row[i : i + 10] for row in _SEQUENCES for i in range(len(row) - 9))
@@ -410,3 +427,8 @@ def drawn(body: bytes, least: int) -> bool:
     if digits >= 3 and jumble(body) >= 0.2 and wordiness(body) < 0.75:
         return True
     return jumble(body) >= 0.3 and not body.islower() and wordiness(body) < 0.8
+
+
+def mixed(body: bytes) -> bool:
+    """Say whether a body of a format's full length is no name: drawn letters may come out nearly pronounceable."""
+    return not (body.islower() or body.isupper() or is_sequence(body)) and wordiness(body) < 0.6

@@ -4,9 +4,11 @@
 import gzip
 import json
 import os
+import pathlib
 import stat
 import subprocess
 import sys
+import tempfile
 import threading
 
 import pytest
@@ -177,24 +179,17 @@ def test_an_output_file_appears_whole_or_not_at_all(tmp_path):
 
 @pytest.mark.root
 @pytest.mark.skipif(os.geteuid() != 0, reason="becomes another user")
-def test_root_rewrites_a_users_file_as_that_user(tmp_path, scanner, marks, key):
-    folder = tmp_path / "home"
-    folder.mkdir()
-    path = folder / ".bash_history"
-    path.write_text(f"{key}\n")
-    for place in (folder, path):
-        os.chown(place, 65534, 65534)
-    for parent in (folder, *folder.parents):
-        if (
-            parent != tmp_path.parents[-1]
-            and parent.stat().st_uid == 0
-            and parent != folder
-            and str(parent).startswith(str(tmp_path.parent.parent))
-        ):
-            os.chmod(parent, 0o755)
-    assert files.in_place(str(path), scanner, marks, "auto", None) == 1
-    assert path.stat().st_uid == 65534
-    assert key not in path.read_text()
+def test_root_rewrites_a_users_file_as_that_user(scanner, marks, key):
+    with tempfile.TemporaryDirectory(dir="/tmp") as place:  # noqa: S108 - pytest's own folders are closed to other users
+        os.chmod(place, 0o755)
+        path = pathlib.Path(place, "home", ".bash_history")
+        path.parent.mkdir()
+        path.write_text(f"{key}\n")
+        for each in (path.parent, path):
+            os.chown(each, 65534, 65534)
+        assert files.in_place(str(path), scanner, marks, "auto", None) == 1
+        assert path.stat().st_uid == 65534
+        assert key not in path.read_text()
 
 
 def test_a_folder_is_followed_while_an_agent_writes(tmp_path, scanner, marks, key):

@@ -30,8 +30,7 @@ def call(text, pid=9, name="write", fd=3):
 )
 def test_a_key_over_two_calls_is_gone(template, cut, redact, remains):
     key = samples.fill(template, random.Random(f"{template}{cut}"))[0]
-    if cut >= len(key) - 1:
-        pytest.skip("the key is shorter")
+    cut = min(cut, len(key) - 2)
     out = redact((call("x " + key[:cut]) + call("other", pid=8) + call(key[cut:] + "\\nrest")).encode())
     assert remains(out, key) is None
     assert b"other" in out

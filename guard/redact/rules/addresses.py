@@ -6,7 +6,7 @@ import re
 
 from guard.redact import values, words
 from guard.redact.lazy import Lazy
-from guard.redact.rules.judge import FORMATTED, NUMBER, classes, make
+from guard.redact.rules.judge import FORMATTED, NUMBER, classes, in_program, is_sample, make
 from guard.redact.spans import Span
 from guard.redact.text import Text
 
@@ -58,6 +58,8 @@ def userinfo(text: Text, end: int) -> list[Span]:
     ):
         return []
     if FORMATTED.search(value) or (words.is_expression(value) and re.search(rb"[(\[]", value)):
+        return []
+    if is_sample(value) and in_program(text, begin):
         return []
     incident = (
         len(value) >= 8

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from guard.redact import values, words
 from guard.redact.lazy import Lazy
-from guard.redact.rules.judge import DOTTED, IDENTIFIER, NUMBER, WORDLIKE, make
+from guard.redact.rules.judge import DOTTED, IDENTIFIER, NUMBER, WORDLIKE, classes, drawn_password, make
 from guard.redact.spans import MARKER, Span
 from guard.redact.text import Text
 
@@ -24,11 +24,14 @@ def assign(text: Text, end: int) -> list[Span]:
     head = window[:-1].rstrip(b" \t")
     if separator == b">":
         if head[-1:] in b"=-":
-            if head[-1:] == b"-":
-                return []
+            arrow = head[-1:] == b"-"
             head = head[:-1].rstrip(b" \t")
+            if arrow:
+                return _arrow(text, end, head)
         else:
             return _element(text, end, head)
+    if separator == b"\x92":
+        return _arrow(text, end, head[:-2].rstrip(b" \t"))
     if separator == b"=" and head[-1:] in b":+?!~<>|=":
         if head[-1:] in b"!~<>":
             return []
@@ -52,12 +55,21 @@ def assign(text: Text, end: int) -> list[Span]:
         name = name[1:]  # an escaped line's end before it
     name = name.lstrip(b"-.$")
     strength = words.name_strength(name)
-    if strength == 0 or (name == b"PASS" and separator == b":"):
-        return []  # a test's verdict
+    if strength == 0:
+        return []
+    if name == b"key" and bare.endswith((b"login(key", b"login( key")):
+        strength = words.TOKEN
     line_end = text.line(end)[1]
     pos = end
     while pos < line_end and pos < end + 40 and data[pos] in b" \t":
         pos += 1
+    marked = _MARKUP.match(data, pos, min(pos + 24, line_end)) if separator == b":" else None
+    if marked is not None:
+        pos = marked.end()
+    if name == b"PASS" and separator == b":" and not quoted_name and data[pos : pos + 1] not in b"\"'\\":
+        verdict = values.read(data, pos, line_end, "line")
+        if verdict is None or not data[verdict.start : verdict.end].isalnum() or not drawn_password(data[verdict.start : verdict.end]):
+            return []  # a test's verdict
     if separator == b"=" and data[pos : pos + 1] in (b"=", b">", b"~"):
         if data[pos : pos + 1] == b"~" or data[pos : pos + 2] == b"==":
             return []
@@ -89,14 +101,55 @@ def assign(text: Text, end: int) -> list[Span]:
     if value is None or value.end == value.start:
         return []
     if value.quoted:
-        return make(text, value.start, value.end, strength, "code", True, kind_of(name, strength))
+        return make(text, value.start, value.end, strength, own_style(name, "code"), True, kind_of(name, strength))
     if data[value.end : value.end + 1] in b"([{" and data[value.end : value.end + 1]:
         return []
     if quoted_name and NUMBER.match(data[value.start : value.end]):
         return []  # a JSON number stays a number
     if prose_follows(data, value.end, line_end) and not words.looks_random(data[value.start : value.end], 12):
         return []
-    return make(text, value.start, value.end, strength, "config", False, kind_of(name, strength))
+    return make(text, value.start, value.end, strength, own_style(name, "config"), False, kind_of(name, strength))
+
+
+_MARKUP = Lazy(rb"(?:\*\*|__|</(?:b|strong|td|th|dt|span|code)>)[ \t]{0,4}")
+_OWN = Lazy(rb"(?:[A-Z0-9]+_)+(?:KEY|CREDENTIALS?|CREDS?|AUTH)\Z|[xX]-(?:[A-Za-z0-9]+-)+[kK][eE][yY]\Z")
+
+
+def own_style(name: bytes, style: str) -> str:
+    """Return `named` where a weak name is a variable's or a header's of its own (`ENTREZ_KEY`, `x-functions-key`).
+
+    There a digest or a UUID is a key, which it is not beside `key` or `cacheKey`.
+    """
+    return "named" if words.name_strength(name) == words.WEAK and _OWN.search(name) is not None else style
+
+
+def _arrow(text: Text, end: int, head: bytes) -> list[Span]:
+    """Confirm `name -> X` in a table or a log: X must look drawn at random."""
+    data = text.data
+    found = NAME_REVERSED.match(head.rstrip(b"\"'`*")[::-1])
+    strength = words.name_strength(found.group()[::-1].lstrip(b"-.$")) if found is not None else 0
+    if found is None or strength < words.KEY:
+        return []
+    limit = text.line(end)[1]
+    pos = end
+    while pos < limit and pos < end + 8 and data[pos] in b" \t":
+        pos += 1
+    value = values.read(data, pos, limit, "shell")
+    if value is None or not (
+        words.looks_random(data[value.start : value.end], 20) or password_told(data[value.start : value.end])
+    ):
+        return []
+    return make(text, value.start, value.end, strength, "env", value.quoted, kind_of(found.group()[::-1], strength))
+
+
+def password_told(raw: bytes) -> bool:
+    """Say whether a word behind the word `password` is nothing that a sentence holds."""
+    return (
+        len(raw) >= 8
+        and classes(raw) >= 2
+        and (words.jumble(raw) >= 0.4 or (classes(raw) >= 3 and (words.digits_in(raw) > 0 or words.jumble(raw) >= 0.3)))
+        and words.wordiness(raw) <= 0.6
+    )
 
 
 def kind_of(name: bytes, strength: int) -> str:
@@ -149,13 +202,15 @@ def _shell_assignment(text: Text, pos: int, name: bytes, strength: int, name_sta
     )
     if own_line and not upper and prefix in (b"", b"+", b"-"):
         style_of_value = "line"
+    if before in (b'"', b"'") and data[pos : pos + 1] == before and data[name_start - 2 : name_start - 1] != b"\\":
+        return []  # `"password="`: the string ends here
     value = values.read(data, pos, limit, style_of_value)
     if value is None or value.end == value.start:
         return []
     raw = data[value.start : value.end]
     follow = data[value.end : value.end + 1]
     if value.quoted:
-        style = "env" if upper or prefix[-6:] == b"export" or prefix == b"env" else "code"
+        style = own_style(name, "env") if upper or prefix[-6:] == b"export" or prefix == b"env" else "code"
         if (
             style == "code"
             and strength == words.PASSWORD
@@ -174,7 +229,7 @@ def _shell_assignment(text: Text, pos: int, name: bytes, strength: int, name_sta
     if follow in b"([{" and follow:
         return []
     if upper or prefix in (b"export", b"set", b"env", b"declare -x"):
-        return make(text, value.start, value.end, strength, "env", False, kind_of(name, strength))
+        return make(text, value.start, value.end, strength, own_style(name, "env"), False, kind_of(name, strength))
     # lower-case, no blanks: ini, a key=value log or option, or a keyword argument of a program
     end = value.end
     while end > value.start and data[end - 1] in b",)];}":

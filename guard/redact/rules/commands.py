@@ -16,6 +16,9 @@ from guard.redact.rules.judge import make
 from guard.redact.spans import Span
 from guard.redact.text import Text
 
+_MOST_VALUES: Final = 4
+"""So many values one command line may hold (`ssh-keygen -P old -N new`)."""
+
 REACH: Final = 512
 """How far behind a program's name its options are looked for, in bytes."""
 
@@ -114,9 +117,21 @@ COMMANDS: Final[tuple[Command, ...]] = (
             ("mc alias set m https://h.example AKEY <pw>",)),
     Command("password", rb"(?:password|psk|key|[^ ]{1,64}[ \t\"'])", (b"nmcli", b"iwconfig", b"wpa_passphrase", b"netsh"), rb"(?:[^\n|;]{0,300}?\b(?:password|psk|key|wifi-sec\.psk)|" + _NEXT + rb"[^\s\"'-]{1,64})" + _SEP, WHOLE,
             ("nmcli dev wifi connect home password <pw>", "wpa_passphrase home <pw>")),
-    Command("password", rb"use", (b"net",), _NEXT + rb"(?i:use)" + _NEXT + rb"(?:[A-Za-z]:|\*)" + _NEXT + rb"\\{2,16}[^\s\"']{1,200}" + _SEP + rb"(?=[^\s/])", WHOLE,
+    Command("password", rb"use", (b"net",), _NEXT + rb"(?i:use)" + _NEXT + rb"(?:(?:[A-Za-z]:|\*)" + _NEXT + rb")?" + rb"\\{2,16}[^\s\"']{1,200}" + _SEP + rb"(?=[^\s/])", WHOLE,
             ("net use Z: \\\\h\\s <pw> /user:bob",), ("net use Z: \\\\h\\s /user:bob",)),
     Command("password", rb"user", (b"net",), _NEXT + rb"(?i:user)" + _NEXT + rb"[^\s\"'/]{1,64}" + _SEP + rb"(?=[^\s/])", WHOLE, ("net user bob <pw> /add",)),
+    Command("password", rb"-p?w", (b"kadmin", b"kadmin.local"), _ANY + _IN + rb"-p?w" + _SEP, WHOLE, ("kadmin -p admin -w <pw> -q x", "kadmin.local -q 'addprinc -pw <apw> bob'")),
+    Command("password", rb"(?:add_user|change_password|authenticate_user)", (b"rabbitmqctl",), rb"[^\n|;]{0,60}?\b(?:add_user|change_password|authenticate_user)" + _NEXT + rb"[^\s\"']{1,80}" + _SEP, WHOLE,
+            ("rabbitmqctl add_user bob <pw>",)),
+    Command("password", rb"-p", (b"couchbase-cli", b"cypher-shell", b"neo4j-shell", b"arangosh", b"cbq"), _ANY + _IN + rb"-p" + _SEP, WHOLE, ("cypher-shell -u neo4j -p <pw>",)),
+    Command("password", rb"-s", (b"ldappasswd",), _ANY + _IN + rb"-s" + _SEP, WHOLE, ("ldappasswd -x -s <pw> cn=bob",)),
+    Command("password", rb"--encrypt", (b"qpdf",), _ANY + _IN + rb"--encrypt" + _SEP, WHOLE, ("qpdf --encrypt <pw> 256 -- a b",)),
+    Command("password", rb"-[uo]pw", (b"pdftotext", b"pdfinfo", b"pdftoppm", b"pdfimages", b"pdftohtml", b"pdfgrep"), _ANY + _IN + rb"-[uo]pw" + _SEP, WHOLE, ("pdftotext -upw <pw> f.pdf",)),
+    Command("password", rb"[^ :]{1,80}:[^@ ]{3,80}@", (b"psexec.py", b"smbexec.py", b"wmiexec.py", b"secretsdump.py", b"GetUserSPNs.py", b"smbclient.py", b"mssqlclient.py"),
+            _ANY + _IN + rb"[^\s\"':]{1,80}:(?=[^\s\"'@]{3,128}@)", WHOLE, ("psexec.py corp/bob:<apw>@host",)),
+    Command("token", rb"(?:auth|-t|-setup|--auth|--value)", (b"snyk", b"codecov", b"globus-connect-personal", b"globusconnectpersonal", b"netlify", b"llm"),
+            _ANY + _IN + rb"(?:auth|-t|-setup|--auth|--value)(?:" + _SEP + rb"|=)(?=\\{0,7}[\"']?[A-Za-z0-9_.\-+/=]{20,})", WHOLE, ("snyk auth <uuid>", "codecov -t <hex:40>", "llm keys set openai --value <b62:40>")),
+    Command("secret", rb"--base64", (b"virsh",), rb"[^\n|;]{0,60}?\bsecret-set-value\b" + _ANY + _IN + rb"--base64(?:" + _SEP + rb"|=)", WHOLE, ("virsh secret-set-value --base64 <b64:24> x",)),
     Command("password", rb"/p(?:ass)?:", (b"xfreerdp", b"wlfreerdp", b"mstsc", b"cmdkey", b"xfreerdp3"), rb"[^\n|;]{0,400}?/p(?:ass)?:", WHOLE, ("xfreerdp /u:bob /p:<pw> /v:h",)),
     Command("password", rb"-[np]", (b"ssh-keygen",), _ANY + _IN + rb"-[NP]" + _SEP, WHOLE, ("ssh-keygen -t ed25519 -N <pw> -f k",), ("ssh-keygen -t ed25519 -N '' -f k",)),
     Command("password", rb"-u", (b"lftp", b"wput", b"ncftp"), _ANY + _IN + rb"-u" + _SEP + rb"?(?=[^\s-])", b",", ("lftp -u bob,<apw> ftp.example",)),
@@ -178,10 +193,18 @@ class Confirmer:
             return []
         text.vain[self._row.lead.decode("latin-1")] = (begin, 0)
         begin += length
-        found = self._lead.match(data, begin, min(begin + REACH, text.command_end(begin)))
-        if found is None or (data[begin : begin + 1] in b" \t" and found.group()[-3:].rstrip(b" \t")[-1:] == b","):
-            return []  # the program stood in a shell's line, and a list's comma ends that
-        return _value(text, found.end(), self._row, found.group())
+        limit = min(begin + REACH, text.command_end(begin))
+        spans: list[Span] = []
+        for _ in range(_MOST_VALUES):
+            found = self._lead.match(data, begin, limit)
+            if found is None or (data[begin : begin + 1] in b" \t" and found.group()[-3:].rstrip(b" \t")[-1:] == b","):
+                break  # the program stood in a shell's line, and a list's comma ends that
+            spans += _value(text, found.end(), self._row, found.group())
+            if not spans or spans[-1].end <= begin:
+                break
+            begin = spans[-1].end
+            begin += data[begin : begin + 1] in (b'"', b"'")
+        return spans
 
     @staticmethod
     def _is_program(data: bytes, at: int, length: int) -> bool:
@@ -232,12 +255,12 @@ _CONSUMERS = (
     rb"(?:/[a-z/]{0,20}/)?(?:sudo[ \t][^|\n]{0,60}?-[A-Za-z]{0,4}S\b|sudo[ \t]+(?:-S|--stdin)|kinit\b|[a-z]{0,8}passwd\b|chpasswd\b|smbpasswd\b|gpg2?\b|cryptsetup\b|su\b|"
     rb"(?:docker|podman|helm|crane|oras|skopeo|buildah|nerdctl|apptainer|singularity|gh|glab|wandb|huggingface-cli|hf|vault|az|oc|cf|npm|snyk)[ \t][^|\n]{0,80}?"
     rb"(?:login|--password-stdin|--with-token|--stdin)\b|ssh-add\b|saslpasswd2\b|pdbedit\b|openssl[ \t][^|\n]{0,200}?stdin|sshpass\b|mysql_config_editor\b|"
-    rb"secret-tool\b|pass[ \t]+insert|keyctl\b|systemd-creds\b|systemd-ask-password|nmcli\b|htpasswd\b|mkpasswd\b|ldapsearch\b|ansible-vault\b|age\b|zip\b|"
+    rb"secret-tool\b|pass[ \t]+insert|keyctl\b|systemd-creds\b|systemd-ask-password|nmcli\b|htpasswd\b|mkpasswd\b|ldapsearch\b|hdiutil\b|[a-z0-9_\-]{2,32}[ \t][^|\n]{0,120}?--?[a-z\-]{0,20}stdin|ansible-vault\b|age\b|zip\b|"
     rb"(?:sudo[ \t]+)?(?:tee[ \t]+(?:/run|/dev/shm|/etc)/[^\s]{0,80}(?:secret|token|passw)))"
 )
 _CONSUMER = Lazy(rb"[ \t]{0,4}(?:sudo[ \t]+(?:-[nEH][ \t]+)?)?(?:" + _CONSUMERS + rb")")
 _ECHO = Lazy(
-    rb"(?:\b|(?<=\\n)|(?<=\\t))(?:echo|printf|print)(?:[ \t]+-[neE]{1,3})?(?:[ \t]+(?:\\{0,3}[\"'])?%s(?:\\{1,4}n)?(?:\\{0,3}[\"'])?)?[ \t]+(?=\S)"
+    rb"(?:\b|(?<=\\n)|(?<=\\t))(?:echo|printf|print|yes)(?:[ \t]+-[neE]{1,3})?(?:[ \t]+(?:\\{0,3}[\"'])?%s(?:\\{1,4}n)?(?:\\{0,3}[\"'])?)?[ \t]+(?=\S)"
 )
 
 
@@ -260,7 +283,8 @@ def piped(text: Text, end: int) -> list[Span]:
     begin_at = value.start
     raw = data[begin_at:stop]
     between = data[stop : end - 1]
-    if b"|" in between or b";" in between or b'",' in between:
+    grouped = between.rstrip()[-1:] == b")" and len(echoes) < 8
+    if b"|" in between or (b";" in between and not grouped) or b'",' in between:
         return []  # another command feeds this pipe
     if not value.quoted and raw[-1:] == b"|":
         stop -= 1
@@ -270,7 +294,47 @@ def piped(text: Text, end: int) -> list[Span]:
         stop -= 2
         while stop > begin_at and data[stop - 1] == 0x5C:
             stop -= 1
-    return make(text, begin_at, stop, words.PASSWORD, "cli", value.quoted)
+    spans = make(text, begin_at, stop, words.PASSWORD, "cli", value.quoted)
+    for other in echoes[:-1] if grouped else ():
+        # `(echo X; echo X) | passwd`
+        again = values.read(data, other.end(), end - 1, "shell")
+        if again is not None and again.end > again.start:
+            spans += make(text, again.start, again.end, words.PASSWORD, "cli", again.quoted)
+    return spans
+
+
+_FED = Lazy(rb"(?:<\(|[\"'])[ \t]{0,4}(?:echo|printf)(?:[ \t]+-[neE]{1,3})?(?:[ \t]+[\"']?%s(?:\\{1,2}n)?[\"']?)?[ \t]+(?=\S)")
+
+
+def substituted(text: Text, end: int) -> list[Span]:
+    """Confirm `--password-file=<(echo X)` and `--password-command 'echo X'`; `end` is behind `echo `."""
+    data = text.data
+    start = max(data.rfind(b"echo", max(0, end - 16), end), data.rfind(b"printf", max(0, end - 16), end))
+    found = _FED.match(data, max(0, start - 2), min(end + 24, text.line(end)[1])) if start > 1 else None
+    if found is None:
+        found = _FED.match(data, max(0, start - 1), min(end + 24, text.line(end)[1]))
+    if found is None:
+        return []
+    value = values.read(data, found.end(), text.line(end)[1], "shell")
+    if value is None:
+        return []
+    return make(text, value.start, value.end, words.PASSWORD, "cli", value.quoted)
+
+
+_LISTED_USER = Lazy(rb"(?:[ \t]|\\[nt]|\n)*[+>|]?([A-Za-z0-9_.\-]{1,32}):([^\s\"'\\:]{3,128})(?=\s|\\[nr]|\Z)")
+
+
+def users(text: Text, end: int) -> list[Span]:
+    """Confirm the lines `user:X` of a here-document for `chpasswd`; `end` is behind the first line's start."""
+    spans: list[Span] = []
+    pos = end
+    for _ in range(64):
+        found = _LISTED_USER.match(text.data, pos, min(len(text.data), pos + 256))
+        if found is None:
+            break
+        spans += make(text, found.start(2), found.end(2), words.PASSWORD, "cli", False)
+        pos = found.end()
+    return spans
 
 
 def here_string(text: Text, end: int) -> list[Span]:

@@ -16,6 +16,7 @@ _HEADER_END = Lazy(rb"[\"'\\\r\n<>`]")
 _SCHEME = Lazy(
     rb"(?i)(?:bearer|basic|token|apikey|api-key|key|digest|negotiate|ntlm|jwt|splunk|oauth|genietoken|snowflake|sso-key|ssws)(?:[ \t+]|%20|\\u0020)+"
 )
+_OTHER_SCHEME = Lazy(rb"[A-Za-z][A-Za-z0-9_\-]{2,24}[ \t]{1,4}(?=[A-Za-z0-9._~+/\-=]{16,}\Z|[A-Za-z0-9._~+/\-=]{16,}[\s\"'\\])")
 _CREDENTIAL = Lazy(rb"[A-Za-z0-9._~+/\-=|:%!@#$^*]{3,8192}")
 _AWS_SIGNATURE = Lazy(rb"(?i)signature[=\"' ]{1,3}([0-9a-zA-Z/+=%]{16,128})")
 
@@ -39,6 +40,11 @@ def bearer_value(text: Text, start: int, end: int) -> list[Span]:
                 if signed
                 else []
             )
+        other = _OTHER_SCHEME.match(data, start, end)
+        if other is not None:  # a scheme of a provider's own
+            at = other.end()
+            raw = data[at:end]
+            value = values.canonical(raw)
         if b" " in value or not words.looks_random(value, 16):
             return []
     elif value.isalpha() and value.islower() and words.wordiness(value) > 0.6:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from typing import Final
 
 from guard.redact import values, words
@@ -24,7 +25,7 @@ _PLAIN_TOKEN = Lazy(rb"[A-Za-z0-9+/=_\-.~%:]+\Z")
 NUMBER = Lazy(rb"[+-]?[0-9][0-9_,.]*(?:[eE][+-]?\d+)?[a-zA-Z%]{0,2}\Z|0[xX][0-9a-fA-F]+[uUlL]{0,3}\Z")
 DOTTED = Lazy(rb"[A-Za-z_][A-Za-z0-9_]*(?:(?:\.|->|::)[A-Za-z_][A-Za-z0-9_]*)+\Z")
 IDENTIFIER = Lazy(rb"[A-Za-z_][A-Za-z_]*[0-9]{0,2}\Z")
-FORMATTED = Lazy(rb"%[-0-9.]*[sdrixucfgp]\b|%\([a-z_]+\)|\{[a-zA-Z0-9_.:!]*\}|\$\{|\$\(|\{\{|<[A-Za-z_ -]+>|[a-z]\(\)|A-Za|a-zA|a-z0|A-Z0|0-9[aA_]")
+FORMATTED = Lazy(rb"%[-0-9.]*[sdrixucfgp]\b|%\([a-z_]+\)|\{[a-zA-Z0-9_.:!]*\}|\$\{|\$\(|\{\{|<[A-Za-z_ -]+>|[a-z]\(\)|(?:A-Z|a-z|0-9)(?:A-Z|a-z|0-9|A-F|a-f|_)")
 
 def _is_path(value: bytes) -> bool:
     """Say whether a value is a path or an address; one base64 text in sixty-four begins with a slash as well."""
@@ -34,7 +35,21 @@ def _is_path(value: bytes) -> bool:
     return not (drawn and value[:1] == b"/" and value != value.lower() and value != value.upper())
 
 
-STRONG_STYLES: Final = frozenset(("env", "cli", "url", "dsn", "sql", "line"))
+STRONG_STYLES: Final = frozenset(("env", "cli", "url", "dsn", "sql", "line", "named"))
+
+
+def drawn_password(value: bytes) -> bool:
+    """Say whether a password was drawn at random, so that a dot or a per cent sign in it makes no program of it."""
+    return (
+        len(value) >= 8
+        and words.digits_in(value) > 0
+        and value != value.lower()
+        and value != value.upper()
+        and words.jumble(value) >= 0.4
+        and words.wordiness(value) < 0.4
+        and b"{" not in value
+        and b"$" not in value
+    )
 
 
 def classes(value: bytes) -> int:
@@ -70,7 +85,7 @@ def password_like(value: bytes, style: str, quoted: bool) -> bool:
             and not quoted
         )
     kinds = classes(value)
-    if b" " in value or b"\t" in value:
+    if value != value.translate(None, b" \t\r\n"):
         return quoted and _phrase(value)
     if kinds >= 3 and len(value) >= 8 and words.jumble(value) >= 0.4 and value.isalnum():
         return True
@@ -96,10 +111,8 @@ def password_like(value: bytes, style: str, quoted: bool) -> bool:
         return len(value) >= 6 and kinds >= 3 and not _HOST.match(value) and not WORDLIKE.match(value) and not _is_path(value) \
             and not FORMATTED.search(value) and not IDENTIFIER.match(value) and bool(DIGIT.search(value))  # fmt: skip
     if (
-        FORMATTED.search(value)
-        or DOTTED.match(value)
-        or (_is_path(value) and value[:1] in b"/.~abcdefghijklmnopqrstuvwxyz")
-    ):
+        (FORMATTED.search(value) or DOTTED.match(value)) and not drawn_password(value)
+    ) or (_is_path(value) and value[:1] in b"/.~abcdefghijklmnopqrstuvwxyz"):
         return False
     if re.search(rb"(?i)passw|passphrase|secret_|token", value) and not DIGIT.search(value):
         return False
@@ -151,8 +164,8 @@ def token_like(value: bytes, strength: int, style: str, quoted: bool) -> bool:
     random = words.looks_random(value, 12)
     if strength == words.WEAK:
         if (
-            _UUID.match(value)
-            or (_DIGEST.match(value) and style != "env")
+            (_UUID.match(value) and style != "named")
+            or (_DIGEST.match(value) and style not in ("env", "named"))
             or not _PLAIN_TOKEN.match(value)
             or re.search(rb"[^=]=[^=]", value)
         ):
@@ -162,10 +175,21 @@ def token_like(value: bytes, strength: int, style: str, quoted: bool) -> bool:
             and not _is_path(value)
             and not DOTTED.match(value)
         )
+    if words.is_spelt_out(value):
+        return False  # an issued key is no `s3cr3t-value`
     if _is_path(value) or (DOTTED.match(value) and not words.looks_random(value.rpartition(b".")[2], 20)):
         return False
     if random:
         return True
+    if (
+        len(value) >= 20
+        and value.isalnum()
+        and value != value.lower()
+        and value != value.upper()
+        and words.jumble(value) >= 0.25
+        and words.wordiness(value) < 0.62
+    ):
+        return True  # drawn letters of both cases with few digits among them
     if NUMBER.match(value):
         return style in ("env", "cli") and value.isdigit() and len(value) >= 8
     if style in STRONG_STYLES:
@@ -205,6 +229,7 @@ def strict(value: bytes, strength: int, style: str) -> bool:
     if (
         words.is_example(value)
         or words.counts_up(value)
+        or words.counts_apart(value)
         or words.is_spelt_out(value)
         or FORMATTED.search(value)
         or _is_path(value)
@@ -262,6 +287,37 @@ def make(text: Text, start: int, end: int, strength: int, style: str, quoted: bo
         return []
     if value.translate(None, _CONTROLS) != value:
         return []
-    if not judge(value, strength, style, quoted):
+    if not judge(value, strength, style, quoted) or value in _starts():
         return []
-    return [Span(start, end, kind or KIND_OF[strength], strict(value, strength, style), False, False, value)]
+    sure = strict(value, strength, style)
+    if strength == words.PASSWORD and style in ("cli", "url") and (sure or is_sample(value)) and in_program(text, start):
+        if is_sample(value):
+            return []
+        sure = False
+    return [Span(start, end, kind or KIND_OF[strength], sure, False, False, value)]
+
+
+_LITERAL = Lazy(rb"\b(?:[bfr]|rb|br|fr|rf)[\"']|(?<!execve)\([\"']|[A-Za-z_] = [\"']")
+
+
+def in_program(text: Text, pos: int) -> bool:
+    """Say whether a command or an address stands in a program's literal: `run("mysql -pX")`. The value may be a test's.
+
+    Args:
+        text: the text.
+        pos: where the value begins.
+    """
+    return _LITERAL.search(text.data, max(text.line(pos)[0], pos - 400), pos) is not None
+
+
+def is_sample(value: bytes) -> bool:
+    """Say whether a password is of the kind that tests and manuals write: `S3cr3t-pass`, `Abc12345`, `pw1`."""
+    return len(value) < 5 or words.counts_apart(value) or words.is_spelt_out(value)
+
+
+@lru_cache(maxsize=1)
+def _starts() -> frozenset[bytes]:
+    """Return what keys begin with: by itself no secret."""
+    from guard.redact.rules.tails import KINDS
+
+    return frozenset(start.rstrip(b"-_.") for start in KINDS if len(start) > 6) | frozenset(KINDS)

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from guard.redact import values, words
 from guard.redact.lazy import Lazy
-from guard.redact.rules.assignments import NAME_REVERSED, kind_of, prose_follows
+from guard.redact.rules.assignments import NAME_REVERSED, kind_of, own_style, prose_follows
 from guard.redact.rules.headers import bearer_value
 from guard.redact.rules.judge import make
 from guard.redact.spans import Span
@@ -61,7 +61,9 @@ def flag(text: Text, end: int) -> list[Span]:
     if not value.quoted and raw[-1:] in b",.:)]":
         raw = raw.rstrip(b",.:)]")
     style = (
-        "cli"
+        "named"
+        if name == b"auth"
+        else "cli"
         if not (spaced and raw.isalpha() and raw.islower() and words.wordiness(raw) > 0.8 and len(raw) < 5)
         else "config"
     )
@@ -97,7 +99,7 @@ def setter(text: Text, end: int) -> list[Span]:
     macro = data[max(0, begin - 12) : begin].rstrip().endswith(b"define")
     if raw[:1] == b"=" or (macro and not value.quoted):
         return []
-    style = "code" if macro else "env" if value.quoted or named.group(1).isupper() else "config"
+    style = "code" if macro else own_style(named.group(1), "env") if value.quoted or named.group(1).isupper() else "config"
     return make(text, value.start, value.end, strength, style, value.quoted, kind_of(named.group(1), strength))
 
 
@@ -130,11 +132,13 @@ def called(text: Text, end: int) -> list[Span]:
             b"setdefault(",
             b"setproperty(",
             b"variable(",
+            b"pushenv(",
         )
     )
     if before.endswith(b"[") and name.lower() in (b"authorization",):
         return bearer_value(text, value.start, value.end)
-    return make(text, value.start, value.end, strength, "env" if setting else "call", True, kind_of(name, strength))
+    style = own_style(name, "env" if setting else "call")
+    return make(text, value.start, value.end, strength, style, True, kind_of(name, strength))
 
 
 def pair(text: Text, end: int) -> list[Span]:
@@ -157,7 +161,7 @@ def pair(text: Text, end: int) -> list[Span]:
     strength = words.name_strength(name)
     if strength == 0:
         return []
-    style = "env" if name.isupper() else "code" if value.quoted else "config"
+    style = own_style(name, "env" if name.isupper() else "code" if value.quoted else "config")
     return make(text, value.start, value.end, strength, style, value.quoted, kind_of(name, strength))
 
 

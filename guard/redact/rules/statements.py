@@ -7,6 +7,7 @@ import re
 
 from guard.redact import values, words
 from guard.redact.lazy import Lazy
+from guard.redact.rules.assignments import password_told
 from guard.redact.rules.judge import classes, make
 from guard.redact.spans import Span
 from guard.redact.text import Text, begins_token
@@ -30,13 +31,13 @@ def statement(text: Text, end: int) -> list[Span]:
         return []  # the quote belonged to the text around it
     if not shouted and (
         data[end - 1 : end] != b"'"
-        or not re.search(rb"(?i)user|role|login|set |grant|alter|create|pragma", data[max(0, start - 200) : start])
+        or not re.search(rb"(?i)user|pgp_sym|sp_|role|login|set |grant|alter|create|pragma", data[max(0, start - 200) : start])
     ):
         return []
     return make(text, value.start, value.end, words.PASSWORD, "sql", True, "password")
 
 
-_STATEMENT_WORD = Lazy(rb"(?i)identified|password|plugin|pragma")
+_STATEMENT_WORD = Lazy(rb"(?i)identified|password|plugin|pragma|\bsecret|\bkey|sp_addlogin|pgp_sym_[a-z]{7}")
 
 
 def netrc(text: Text, end: int) -> list[Span]:
@@ -95,6 +96,7 @@ def docker_auth(text: Text, end: int) -> list[Span]:
     import binascii
 
     data = text.data
+    end = max(data.rfind(b"auth", max(0, end - 24), end), data.rfind(b"AUTH", max(0, end - 24), end)) + 4
     separator = _AUTH_SEPARATOR.match(data, end, min(end + 32, text.line(end)[1]))
     if separator is None:
         return []
@@ -112,8 +114,9 @@ def docker_auth(text: Text, end: int) -> list[Span]:
     return [Span(found.start(), found.end(), "basic-auth", len(plain) >= 12, False, False, found.group())]
 
 
-_PREFIX_REVERSED = Lazy(rb"(?:[A-Za-z0-9]{1,20}[_-]){0,3}[A-Za-z0-9]{0,19}[A-Za-z](?![A-Za-z0-9_\-+/=.])")
-_PREFIXED_BODY = Lazy(rb"[A-Za-z0-9]{24,160}(?:_[A-Za-z0-9]{2,80}){0,2}(?![A-Za-z0-9_\-+/=.])")
+_PREFIX_REVERSED = Lazy(rb"(?:[A-Za-z0-9]{1,20}[_-]){0,3}[A-Za-z0-9]{0,19}[A-Za-z]")
+_PREFIXED_BODY = Lazy(rb"[A-Za-z0-9]{24,160}(?:_[A-Za-z0-9]{2,80}){0,2}(?![A-Za-z0-9_\-+=]|\.[A-Za-z0-9])")
+_MARKED = Lazy(rb"(?:\A|[_-])(?:api|key|sk|tok|token|pat|secret|live|auth|access|bot)(?:\Z|[_-])")
 
 
 def prefixed(text: Text, end: int) -> list[Span]:
@@ -122,7 +125,8 @@ def prefixed(text: Text, end: int) -> list[Span]:
     Digests are behind names too (`build_<sha1>`), so the body must mix cases and digits. `end` is 20 to 25 characters into it.
     """
     data = text.data
-    start = max(data.rfind(b"_", end - 26, end), data.rfind(b"-", end - 26, end)) + 1
+    low = max(0, end - 26)
+    start = max(data.rfind(b"_", low, end), data.rfind(b"-", low, end)) + 1
     if start == 0:
         return []
     low = max(0, start - 96)
@@ -135,18 +139,26 @@ def prefixed(text: Text, end: int) -> list[Span]:
     if head is None or body is None:
         return []
     name = head.group()[::-1].lower()
+    if name[:1] in b"nrt" and data[start - 2 - len(name) : start - 1 - len(name)] == b"\\":
+        name = name[1:]  # an escaped line's end before it
+    name_is_upper = head.group().isupper()  # a macro
     value = body.group()
     if re.match(rb"(?:sha|md)\d|integrity|h\d|v\d", name) or (
         data[start - 1 : start] == b"-" and (b"_" in name or len(name) > 12 or len(value) < 32)
     ):
         return []
     digits = words.digits_in(value)
-    if not (digits >= 2 and value != value.lower() and value != value.upper() and words.jumble(value) >= 0.36):
+    cased = value != value.lower() and value != value.upper()
+    if not (digits >= 2 and words.jumble(value) >= 0.36):
         return []
-    if words.wordiness(value) > 0.55 or words.is_example(value):
+    if not cased and not (
+        _MARKED.search(name) if re.fullmatch(rb"[0-9a-f]+|[0-9A-F]+", value) else digits >= 4 and len(value) >= 28
+    ):
+        return []
+    if words.wordiness(value) > 0.45 or words.is_example(value) or (value.isupper() and name_is_upper):
         return []
     begin = start - 1 - len(name)
-    if not begins_token(data, begin, b"_-+/="):
+    if not begins_token(data, begin, b"_-+"):
         return []
     return [Span(begin, body.end(), "provider-key", False, False, True, data[begin : body.end()])]
 
@@ -157,12 +169,7 @@ def told(text: Text, end: int) -> list[Span]:
     if value is None:
         return []
     raw = text.data[value.start : value.end].rstrip(b".,;:!?)")
-    telling = words.looks_random(raw, 24) or (
-        len(raw) >= 8
-        and classes(raw) >= 2
-        and (words.jumble(raw) >= 0.4 or (classes(raw) >= 3 and (words.digits_in(raw) > 0 or words.jumble(raw) >= 0.3)))
-        and words.wordiness(raw) <= 0.6
-    )
+    telling = words.looks_random(raw, 24) or password_told(raw)
     if not telling or b"://" in raw:
         return []
     strength = words.TOKEN if words.looks_random(raw, 24) else words.PASSWORD

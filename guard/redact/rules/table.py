@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
-from guard.redact.rules import addresses, assignments, blocks, commands, headers, options, statements
+from guard.redact.rules import addresses, assignments, beside, blocks, commands, headers, options, statements
 from guard.redact.spans import Span
 from guard.redact.text import Text
 
@@ -31,13 +31,14 @@ class Context(NamedTuple):
 _WORD = (
     rb"(?:passw|passphrase|passcode|pass|pwd|psw|secret|token|key|cred|auth|jwt|psk|[_-]pat|(?-i:[a-z]Pat)|pw|cookie|session|sess|signature|"
     rb"cohere|mistral|cloudflare|snowflake|okta|auth0|dropbox|heroku|datadog|splunk|elastic|algolia|twitch|twitter|wandb|"
-    rb"dsn|nonce|kennwort|senha|contrase|webhook|_tok|sas|sid|passe|wachtwoord)"
+    rb"dsn|nonce|kennwort|senha|contrase|webhook|_tok|sas|sid|passe|wachtwoord|\xe5\xaf\x86\xe7\xa0\x81|\xe5\xaf\x86\xe7\xa2\xbc|\xe5\x8f\xa3\xe4\xbb\xa4|"
+    rb"\xe3\x83\x91\xe3\x82\xb9\xe3\x83\xaf\xe3\x83\xbc\xe3\x83\x89|\xd0\xb0\xd1\x80\xd0\xbe\xd0\xbb\xd1\x8c|\xeb\xb9\x84\xeb\xb0\x80\xeb\xb2\x88\xed\x98\xb8)"
 )
 _KEYWORDS = (
     b"pass", b"pwd", b"psw", b"secret", b"token", b"key", b"cred", b"auth", b"jwt", b"psk", b"pat", b"pw", b"cookie", b"sess", b"signature", b"dsn",
     b"nonce", b"kennwort", b"senha", b"contrase", b"webhook", b"_tok", b"sas", b"sid", b"wachtwoord",
     b"cohere", b"mistral", b"cloudflare", b"snowflake", b"okta", b"auth0", b"dropbox", b"heroku", b"datadog", b"splunk", b"elastic", b"algolia",
-    b"twitch", b"twitter", b"wandb",
+    b"twitch", b"twitter", b"wandb", b"\xe5\xaf\x86", b"\xe5\x8f\xa3\xe4\xbb\xa4", b"\xe3\x83\x91\xe3\x82\xb9", b"\xd1\x80\xd0\xbe\xd0\xbb\xd1\x8c", b"\xeb\xb9\x84\xeb\xb0\x80",
 )  # fmt: skip
 # What keys are for, as their starts say it. Behind any other name the matcher waits for a change of case: asking for
 # 24 characters behind every underscore would halve its speed on traces.
@@ -49,7 +50,7 @@ _TAIL = rb"[A-Za-z0-9_.\-\x80-\xff]{0,32}"
 _QUOTE = rb"\\{0,7}[\"'`]"
 
 CONTEXTS: Final[tuple[Context, ...]] = (
-    Context("assignment", _WORD + _TAIL + rb"(?:" + _QUOTE + rb"\)?|\*\*|&quot;)?[\]}]?[ \t]{0,16}(?:[+:?|!~<>=-]?=>?|:)", _KEYWORDS, assignments.assign,
+    Context("assignment", _WORD + _TAIL + rb"(?:" + _QUOTE + rb"\)?|\*\*|&quot;)?[\]}]?[ \t]{0,16}(?:[+:?|!~<>=-]?=>?|:)|" + _WORD + rb"[A-Za-z0-9_.\-\"'`]{0,24}[ \t]{1,16}(?:->|\xe2\x86\x92)", _KEYWORDS, assignments.assign,
             ("export GITHUB_TOKEN=<b62:40>", "AWS_SECRET_ACCESS_KEY=<b64:40> cmd", "DB_PASSWORD='<pw>'", "password: \"<pw>\"", "password = <apw>",
              "{\"client_secret\": \"<b62:32>\"}", "os.environ[\"API_KEY\"] = \"<b62:32>\"", "ENTREZ_KEY=<hex:36>", "Server=h;Uid=bob;Pwd=<apw>;",
              "db.connect(host=\"h\", password=\"<pw>\")", "api_key=\"<b62:24>\"", "secret_key: <b62:40>", "password=<apw>"),
@@ -89,19 +90,23 @@ CONTEXTS: Final[tuple[Context, ...]] = (
     Context("thin", rb"thin:@?[a-z0-9_]{1,64}/", (b"thin:",), addresses.jdbc_thin, ("jdbc:oracle:thin:bob/<apw>@h:1521:x",)),
     Context("identified", rb"identified(?:\s|\\n){1,4}(?:with(?:\s|\\n){1,4}[`'\"\\a-z0-9_]{1,40}(?:\s|\\n){1,4})?(?:by|as)(?:\s|\\n){1,4}(?:password(?:\s|\\n){1,4})?" + _QUOTE, (b"identified",), statements.statement,
             ("CREATE USER bob IDENTIFIED BY '<pw>';", "ALTER USER bob IDENTIFIED WITH mysql_native_password BY '<pw>';"), ("IDENTIFIED BY '?'",)),
-    Context("sql-password", rb"password(?:[ \t]{1,8}|[ \t]{0,4}\([ \t]{0,4}|[ \t]{1,4}for[ \t][^=\n]{1,80}=[ \t]{0,4}(?:password\()?)" + _QUOTE, (b"password",), statements.statement,
+    Context("sql-password", rb"password(?:[ \t]{1,8}|[ \t]{0,4}\([ \t]{0,4}|[ \t]{1,4}for[ \t][^=\n]{1,80}=[ \t]{0,4}(?:password\()?|[ \t]{0,4}=[ \t]{0,4}n)" + _QUOTE + rb"|(?-i:SECRET|KEY)[ \t]{1,4}" + _QUOTE
+            + rb"|(?:sp_addlogin|sp_password|pgp_sym_[a-z]{2}crypt|pgp_sym_encrypt)[^\n]{0,80},[ \t]{0,4}n?" + _QUOTE, (b"password", b"secret", b"key", b"sp_addlogin", b"pgp_sym"), statements.statement,
             ("CREATE ROLE bob WITH LOGIN ENCRYPTED PASSWORD '<pw>';", "SET PASSWORD FOR 'bob'@'h' = PASSWORD('<pw>');"), ("password 'secret'", 'things identified by "names" of theirs')),
     Context("pragma", rb"pragma[ \t]+(?:re|hex)?key[ \t]*=[ \t]*" + _QUOTE, (b"pragma",), statements.statement, ("PRAGMA key = '<apw>';",), ("PRAGMA table_info('x')",)),
     Context("netrc", rb"(?:login|user|account|machine|default)(?:[ \t\r\n+>|-]|\\[nt])+[^ \t\r\n]*(?:[ \t\r\n+>|-]|\\[nt])+(?:password|passwd)[ \t]+", (b"passw",), statements.netrc, ("machine h.example login bob password <apw>",), ("Failed password for root",)),
     Context("pgpass", rb":(?:[0-9]{4,5}|\*):[a-z0-9_.\-*]{1,64}:[a-z0-9_.\-@*]{1,64}:[^\s:]", (b":",), statements.pgpass, ("h.example:5432:db:bob:<apw>", "*:*:*:bob:<apw>"), ("a.py:1234:x:y:z",)),
     Context("docker-auth", rb"auth" + _QUOTE + rb"[ \t]{0,4}:|_auth[ \t]{0,4}=", (b"auth",), statements.docker_auth, ("{\"auth\": \"<userpass>\"}", "_auth=<userpass>")),
     Context("pipe", rb"\|[ \t]{0,4}(?:/[a-z/]{1,20}/)?(?:sudo|kinit|[a-z]{0,8}passwd|gpg|cryptsetup|su |docker|podman|helm|crane|oras|skopeo|buildah|nerdctl|apptainer|singularity|gh |glab|wandb|"
-            rb"huggingface|hf |vault|az |oc |cf |npm|snyk|ssh-add|saslpass|pdbedit|openssl|sshpass|secret-tool|pass |keyctl|systemd|nmcli|htpasswd|mkpasswd|ldap|ansible-vault|tee )", (b"|",),
+            rb"huggingface|hf |vault|az |oc |cf |npm|snyk|ssh-add|saslpass|pdbedit|openssl|sshpass|secret-tool|pass |keyctl|systemd|nmcli|htpasswd|mkpasswd|ldap|ansible-vault|hdiutil|tee |[^|\n]{1,120}stdin)", (b"|",),
             lambda text, end: commands.piped(text, text.data.rfind(b"|", 0, end) + 1),
             ("echo <pw> | sudo -S ls", "echo '<pw>' | kinit bob", "printf '%s' \"<pw>\" | docker login -u bob --password-stdin", "echo bob:<apw> | chpasswd", "echo <pw>|sudo -S id"),
             ("echo hello | sudo tee f", "cat f | gpg -d")),
+    Context("substituted", rb"(?:passw|pass|key|secret|token)[a-z_\-]{0,24}[= \t]{1,3}(?:<\(|[\"'])[ \t]{0,4}(?:echo|printf)[ \t]", (b"echo", b"printf"), commands.substituted,
+            ("rsync --password-file=<(echo <pw>) x y", "restic --password-command 'echo <apw>' snapshots", "wg set wg0 private-key <(echo <b64:43>=)"), ()),
+    Context("listed-users", rb"chpasswd[^\n|]{0,40}<<-?\\?[\"']?[a-z_]{1,20}[\"']?(?:\n|\\n)", (b"chpasswd",), commands.users, ("chpasswd <<EOF\nbob:<apw>\nann:<apw>\nEOF",)),
     Context("here-string", rb"<<<", (b"<<<",), commands.here_string, ("kinit bob <<< '<pw>'", "sudo -S ls <<< <apw>"), ("cat <<< hello",)),
-    Context("told", rb"(?:password|passwd|passphrase|pwd|token|secret|api[ _-]?key)[ \t]{1,4}(?:is|was|is now)[ \t]{1,4}:?[ \t]{0,4}", (b" is", b" was", b"\tis"), statements.told,
+    Context("told", rb"(?:password|passwd|passphrase|pwd|token|secret|(?:api|secret|access|private)[ _-]?key)[ \t]{1,4}(?:for[ \t][^\n]{1,40}[ \t])?(?:is|was|is now)[ \t]{0,4}:?[ \t]{1,4}", (b" is", b" was", b"\tis"), statements.told,
             ("my password is <apw>", "the token is <b62:40>"), ("the password is required", "token is expired", "password is stored in PBKDF2-form", "secret is os.environ['X1']")),
     Context("spaced", rb"[a-z0-9_.\-](?:password|passwd|secret|token|api[._-]?key|secret[._-]?key|access[._-]?key|account[._-]?key[a-z0-9_.\-]{0,60}|(?-i:[a-z]Pat|_PAT|[_-]pat))[ \t]{1,8}",
             (b"password", b"passwd", b"secret", b"token", b"key", b"pat"), statements.spaced,
@@ -110,10 +115,23 @@ CONTEXTS: Final[tuple[Context, ...]] = (
             ("the config.token value", "see auth.password for more", "the_token 1234", "next_token is_not_a_secret_value_at_all")),
     Context("cell", rb"\|[ \t`*]{0,4}[a-z0-9_.\- ]{0,32}(?:password|passwd|secret|token|key|_pat)[`*]{0,2}[ \t]{0,24}\|", (b"|",), statements.cell,
             ("| ACME_SECRET | <hex:64> |", "| `api_key` | `<b62:32>` |"), ("| token | description |", "| key | 1234 |")),
+    Context("beside", rb"(?:passw|passwd|passphrase|pass|pwd|psw|secret|token|[a-z_\-]key|psk|jwt|credential|masterauth|(?-i:[a-z]Pat|_PAT)|[_-]pat|_pw|pw)[a-z0-9_.\-]{0,24}(?:" + _QUOTE + rb"\)?)?"
+            rb"(?:\(|[ \t]{1,8}(?:[0-9]{1,2}[ \t]{1,4})?(?:--?[a-z][a-z\-]{0,20}[= \t]{1,2})?)(?:" + _QUOTE + rb")?[a-z0-9_\-+/=.!%@^~#:*]{8}",
+            (b"pass", b"pwd", b"psw", b"secret", b"token", b"key", b"psk", b"jwt", b"credential", b"masterauth", b"pat", b"pw"), beside.beside,
+            ("tool config set api_key <b62:40>", "setApiKey(\"<b62:32>\")", "client.set_api_key('<hex:40>')", "secret \"<b64:44>\";", "requirepass <apw>", "wpa-psk \"<b62:32>\"",
+             "gh secret set KAGGLE_KEY --body <hex:32>", "username bob password 7 <HEX:24>", "poetry config pypi-token.pypi <u64:40>"),
+            ("the password authentication method", "token verification-failed", "secret management-system2", "password is_not_set", "getPassword(userAccount1)", "token 0123456789")),
+    Context("attribute", rb"(?:name|key|id)=" + _QUOTE + rb"[a-z0-9_.\-]{0,48}(?:passw|pass|pwd|secret|token|key|cred)[a-z0-9_.\-]{0,24}" + _QUOTE + rb"[^<>\n]{0,80}>|"
+            rb"(?:passw|pass|pwd|secret|token|key|cred)[a-z0-9_.\-]{0,24}</(?:name|key)>(?:\s|\\[nrt]){0,40}<(?:value|string)>", (b"pass", b"pwd", b"secret", b"token", b"key", b"cred"), beside.element,
+            ("<entry key=\"api_key\"><b62:32></entry>", "<string name=\"client_secret\"><b62:32></string>", "<name>fs.s3a.secret.key</name><value><b64:40></value>"), ("<entry key=\"api_key\">your_key</entry>",)),
+    Context("given", rb"(?:login|authenticate|configure|auth[ \t]{0,2}=[ \t]{0,2}|basicauth)\((?:" + _QUOTE + rb"[^\"'\n]{1,80}" + _QUOTE + rb"[ \t]{0,2},[ \t]{0,2})?" + _QUOTE, (b"login(", b"authenticate(", b"configure(", b"auth"), beside.given,
+            ("huggingface_hub.login(\"<b62:40>\")", "requests.get(u, auth=('bob', '<apw>'))"), ("login(\"username\")",)),
+    Context("user-key", rb"username" + _QUOTE + rb"[ \t]{0,4}:[ \t]{0,4}" + _QUOTE + rb"[^\"'\\\n]{1,64}" + _QUOTE + rb"[ \t]{0,4},[\s\\n]{0,16}" + _QUOTE + rb"key" + _QUOTE + rb"[ \t]{0,4}:[ \t]{0,4}" + _QUOTE, (b"username",), beside.user_key,
+            ("{\"username\":\"bob\",\"key\":\"<hex:32>\"}",), ("{\"username\":\"bob\",\"key\":\"name\"}",)),
     Context("inserted", rb"values[ \t\r\n]{0,4}\([ \t]{0,4}", (b"values",), statements.inserted,
             ("INSERT INTO t (api_token) VALUES ('<b62:40>')", "insert into users (id, name, password) values (1, 'bob', '<pw>');"), ("INSERT INTO t (name) VALUES ('x')",)),
     Context("expect", rb"send(?:[ \t]+--)?[ \t]+\\{0,7}\"", (b"send",), statements.expect, ("expect \"*assword:\"; send \"<apw>\\r\"",), ("expect \"login:\"; send \"bob\\r\"",)),
-    Context("prefixed", _USES + rb"[_\-][a-z0-9]{24}|[a-z]{3}-[a-z0-9]{24}|(?-i:_(?:[a-z]{1,6}[A-Z0-9]|[A-Z0-9]{1,5}[a-z])[A-Za-z0-9]{18})", (b"_", b"-"), statements.prefixed,
+    Context("prefixed", _USES + rb"[_\-][a-z0-9]{24}|[a-z]{3}-[a-z0-9]{24}|(?-i:_(?:[a-z]{1,6}[A-Z0-9]|[A-Z0-9]{1,5}[a-z])[A-Za-z0-9]{18}|_[A-Z]{0,4}[0-9][A-Z0-9]{20})", (b"_", b"-"), statements.prefixed,
             ("see acme_<b62:40> here", "see acme_live_<b62:32> here", "x zzq_pat_<b62:40>", "see llx-<b62:48>"),
             ("name_of_some_very_long_identifier_here", "sha512-abc_def", "build_0123456789abcdef0123456789abcdef01234567", "TestCaseForTheVeryLongName_AndItsCamelCaseSuffix")),
     Context("private-key", rb"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY|---- BEGIN SSH2 ENCRYPTED PRIV|PuTTY-User-Key-File-[123]", (b"private key", b"begin ssh2", b"putty"), blocks.block, ()),
