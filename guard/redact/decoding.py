@@ -307,7 +307,7 @@ def decoding_rows(through: Through) -> tuple[list[tuple[Pattern, Handler]], Hand
     rows.append((Pattern(opened + mark, (b"%",), False, False), percent_hit))
     # JSON may write a slash as `\/`.
     rows.append((Pattern(opened + rb"\\/", (b"\\/",), False, False), escaped_hit))
-    rows.append((Pattern(rb"\\040(?:by|-|\||ident|password|'|\\\")", (b"\\040",), False, True), libedit_hit))
+    rows.append((Pattern(rb"\\040", (b"\\040",), True, False), libedit_hit))
     rows.append((Pattern(rb"(?:[\x20-\x7e]\x00){8}", (b"\0",), True, False), utf16_hit))
     rows.append((Pattern(rb"(?:\x00[\x20-\x7e]){8}", (b"\0",), True, False), utf16_hit))
     rows.append(

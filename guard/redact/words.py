@@ -401,6 +401,11 @@ def looks_random(value: bytes, least: int = 16) -> bool:
         return False
     if has_lower and has_upper and jumble(value) >= 0.42 and b"_" not in value:
         return True
+    if has_lower and has_upper and len(value) >= 24 and digits_in(value) > 2:
+        # Long enough to be judged by how little of it reads like words, an underscore among it or not.
+        plain = value.translate(None, b"_-")
+        if jumble(plain) >= 0.3 and wordiness(plain) < 0.6 and value.count(b"_") < 4:
+            return True
     return wordiness(value) < (0.45 if has_digit else 0.35)
 
 

@@ -51,9 +51,7 @@ def assign(text: Text, end: int) -> list[Span]:
     if found is None:
         return []
     name = found.group()[::-1]
-    if len(name) < len(bare) and bare[-len(name) - 1] == 0x5C and name[:1] in b"nrt":
-        name = name[1:]  # an escaped line's end before it
-    name = name.lstrip(b"-.$")
+    name = unescaped(bare, len(bare) - len(name), name).lstrip(b"-.$")
     strength = words.name_strength(name)
     if strength == 0:
         return []
@@ -111,6 +109,17 @@ def assign(text: Text, end: int) -> list[Span]:
     return make(text, value.start, value.end, strength, own_style(name, "config"), False, kind_of(name, strength))
 
 
+def unescaped(data: bytes, start: int, name: bytes) -> bytes:
+    """Return a name without the letter of an escaped line's end before it (`\\nNAME`).
+
+    Args:
+        data: what the name stands in.
+        start: where it begins.
+        name: the name.
+    """
+    return name[1:] if start > 0 and data[start - 1] == 0x5C and name[:1] in b"nrt" else name
+
+
 _MARKUP = Lazy(rb"(?:\*\*|__|</(?:b|strong|td|th|dt|span|code)>)[ \t]{0,4}")
 _OWN = Lazy(rb"(?:[A-Z0-9]+_)+(?:KEY|CREDENTIALS?|CREDS?|AUTH)\Z|[xX]-(?:[A-Za-z0-9]+-)+[kK][eE][yY]\Z")
 
@@ -126,9 +135,13 @@ def own_style(name: bytes, style: str) -> str:
 def _arrow(text: Text, end: int, head: bytes) -> list[Span]:
     """Confirm `name -> X` in a table or a log: X must look drawn at random."""
     data = text.data
-    found = NAME_REVERSED.match(head.rstrip(b"\"'`*")[::-1])
-    strength = words.name_strength(found.group()[::-1].lstrip(b"-.$")) if found is not None else 0
-    if found is None or strength < words.KEY:
+    head = head.rstrip(b"\"'`*")
+    found = NAME_REVERSED.match(head[::-1])
+    if found is None:
+        return []
+    name = unescaped(head, len(head) - found.end(), found.group()[::-1]).lstrip(b"-.$")
+    strength = words.name_strength(name)
+    if strength < words.KEY:
         return []
     limit = text.line(end)[1]
     pos = end
@@ -139,7 +152,7 @@ def _arrow(text: Text, end: int, head: bytes) -> list[Span]:
         words.looks_random(data[value.start : value.end], 20) or password_told(data[value.start : value.end])
     ):
         return []
-    return make(text, value.start, value.end, strength, "env", value.quoted, kind_of(found.group()[::-1], strength))
+    return make(text, value.start, value.end, strength, "env", value.quoted, kind_of(name, strength))
 
 
 def password_told(raw: bytes) -> bool:
@@ -188,13 +201,17 @@ def _shell_assignment(text: Text, pos: int, name: bytes, strength: int, name_sta
     if before == b";" or _dsn_around(data, name_start):
         value = values.read(data, pos, limit, "dsn")
         return (
-            make(text, value.start, value.end, strength, "dsn", value.quoted, kind_of(name, strength)) if value else []
+            make(text, value.start, value.end, strength, own_style(name, "dsn"), value.quoted, kind_of(name, strength))
+            if value
+            else []
         )
     upper = name.isupper()
     if not upper and not name.islower() and data[pos : pos + 1] not in b"\"'\\":
         upper = name[:1].isupper() and b"_" in name
     style_of_value = "shell"
     start_of_line = text.line(pos)[0]
+    escaped = data.rfind(b"\\n", max(start_of_line, name_start - 200), name_start)
+    start_of_line = max(start_of_line, escaped + 2 if escaped >= 0 else 0)
     prefix = data[start_of_line:name_start].strip()
     own_line = (
         prefix in (b"", b"export", b"set", b"declare -x", b"+", b"-", b"+export", b"-export", b"env")

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from guard.redact import values, words
 from guard.redact.lazy import Lazy
-from guard.redact.rules.assignments import kind_of, own_style, password_told
+from guard.redact.rules.assignments import kind_of, own_style, password_told, unescaped
 from guard.redact.rules.judge import make
 from guard.redact.spans import Span
 from guard.redact.text import Text
@@ -30,7 +30,7 @@ def beside(text: Text, end: int) -> list[Span]:
     found = _BARE_WORD.match(data, start, min(start + 400, text.line(start)[1]))
     if named is None or found is None:
         return []
-    name = named.group(1)[::-1].lstrip(b"-.")
+    name = unescaped(data, max(0, start - 128) + max(0, min(128, start) - named.end()), named.group(1)[::-1]).lstrip(b"-.")
     strength = words.name_strength(name)
     if strength < words.KEY and name.count(b".") + name.count(b"-") > 0:
         # `pypi-token.pypi`: a section's name behind the setting's
@@ -49,7 +49,7 @@ def beside(text: Text, end: int) -> list[Span]:
     return make(text, start, start + len(raw), strength, "cli", quoted, kind_of(name, strength))
 
 
-_ATTRIBUTE = Lazy(rb"(?i)(?:name|key|id)=\\{0,7}[\"']([A-Za-z0-9_.\-]{1,64})\\{0,7}[\"'][^<>\n]{0,80}>\Z|>([A-Za-z0-9_.\-]{1,64})</(?:name|key)>(?:\s|\\[nrt]){0,40}<(?:value|string)>\Z")
+_ATTRIBUTE = Lazy(rb"(?i)(?:name|key|id)=\\{0,7}[\"']([A-Za-z0-9_.\-]{1,64})\\{0,7}[\"'][^<>\n]{0,80}>\Z|>([A-Za-z0-9_.\-]{1,64})</(?:name|key)>(?:[\s+>|-]|\\{1,7}[nrt]|\\\n){0,40}<(?:value|string)>\Z")
 
 
 def element(text: Text, end: int) -> list[Span]:

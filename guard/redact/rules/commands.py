@@ -321,7 +321,7 @@ def substituted(text: Text, end: int) -> list[Span]:
     return make(text, value.start, value.end, words.PASSWORD, "cli", value.quoted)
 
 
-_LISTED_USER = Lazy(rb"(?:[ \t]|\\[nt]|\n)*[+>|]?([A-Za-z0-9_.\-]{1,32}):([^\s\"'\\:]{3,128})(?=\s|\\[nr]|\Z)")
+_LISTED_USER = Lazy(rb"(?:[ \t\r]|\\{1,7}[nt]|\\?\n)*[+>|]?([A-Za-z0-9_.\-]{1,32}):([^\s\"'\\:]{3,128})(?=\s|\\[nr]|\Z)")
 
 
 def users(text: Text, end: int) -> list[Span]:

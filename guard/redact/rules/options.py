@@ -13,7 +13,7 @@ from guard.redact.text import Text
 
 _SET_NAME = Lazy(rb"\\?[\"']?(?:\$env:)?([A-Za-z_][A-Za-z0-9_.\-]{1,80})\\?[\"']?[ \t]{1,8}")
 
-_FLAG_REVERSED = Lazy(rb"([A-Za-z0-9_.\-]{0,48}[A-Za-z0-9])(-{1,2}|/)(?=[\s\"'=,(\[;|]|\Z)")
+_FLAG_REVERSED = Lazy(rb"([A-Za-z0-9_.\-]{0,48}[A-Za-z0-9])(-{1,2}|/)(?=[\s\"'=,(\[;|]|[nrt]\\|\Z)")
 
 
 def flag(text: Text, end: int) -> list[Span]:

@@ -104,7 +104,7 @@ CONTEXTS: Final[tuple[Context, ...]] = (
             ("echo hello | sudo tee f", "cat f | gpg -d")),
     Context("substituted", rb"(?:passw|pass|key|secret|token)[a-z_\-]{0,24}[= \t]{1,3}(?:<\(|[\"'])[ \t]{0,4}(?:echo|printf)[ \t]", (b"echo", b"printf"), commands.substituted,
             ("rsync --password-file=<(echo <pw>) x y", "restic --password-command 'echo <apw>' snapshots", "wg set wg0 private-key <(echo <b64:43>=)"), ()),
-    Context("listed-users", rb"chpasswd[^\n|]{0,40}<<-?\\?[\"']?[a-z_]{1,20}[\"']?(?:\n|\\n)", (b"chpasswd",), commands.users, ("chpasswd <<EOF\nbob:<apw>\nann:<apw>\nEOF",)),
+    Context("listed-users", rb"chpasswd[^\n|]{0,40}<<-?\\?[\"']?[a-z_]{1,20}[\"']?(?:\\?\r?\n|\\{1,7}n)", (b"chpasswd",), commands.users, ("chpasswd <<EOF\nbob:<apw>\nann:<apw>\nEOF",)),
     Context("here-string", rb"<<<", (b"<<<",), commands.here_string, ("kinit bob <<< '<pw>'", "sudo -S ls <<< <apw>"), ("cat <<< hello",)),
     Context("told", rb"(?:password|passwd|passphrase|pwd|token|secret|(?:api|secret|access|private)[ _-]?key)[ \t]{1,4}(?:for[ \t][^\n]{1,40}[ \t])?(?:is|was|is now)[ \t]{0,4}:?[ \t]{1,4}", (b" is", b" was", b"\tis"), statements.told,
             ("my password is <apw>", "the token is <b62:40>"), ("the password is required", "token is expired", "password is stored in PBKDF2-form", "secret is os.environ['X1']")),
@@ -122,7 +122,7 @@ CONTEXTS: Final[tuple[Context, ...]] = (
              "gh secret set KAGGLE_KEY --body <hex:32>", "username bob password 7 <HEX:24>", "poetry config pypi-token.pypi <u64:40>"),
             ("the password authentication method", "token verification-failed", "secret management-system2", "password is_not_set", "getPassword(userAccount1)", "token 0123456789")),
     Context("attribute", rb"(?:name|key|id)=" + _QUOTE + rb"[a-z0-9_.\-]{0,48}(?:passw|pass|pwd|secret|token|key|cred)[a-z0-9_.\-]{0,24}" + _QUOTE + rb"[^<>\n]{0,80}>|"
-            rb"(?:passw|pass|pwd|secret|token|key|cred)[a-z0-9_.\-]{0,24}</(?:name|key)>(?:\s|\\[nrt]){0,40}<(?:value|string)>", (b"pass", b"pwd", b"secret", b"token", b"key", b"cred"), beside.element,
+            rb"(?:passw|pass|pwd|secret|token|key|cred)[a-z0-9_.\-]{0,24}</(?:name|key)>(?:[\s+>|-]|\\{1,7}[nrt]|\\\n){0,40}<(?:value|string)>", (b"pass", b"pwd", b"secret", b"token", b"key", b"cred"), beside.element,
             ("<entry key=\"api_key\"><b62:32></entry>", "<string name=\"client_secret\"><b62:32></string>", "<name>fs.s3a.secret.key</name><value><b64:40></value>"), ("<entry key=\"api_key\">your_key</entry>",)),
     Context("given", rb"(?:login|authenticate|configure|auth[ \t]{0,2}=[ \t]{0,2}|basicauth)\((?:" + _QUOTE + rb"[^\"'\n]{1,80}" + _QUOTE + rb"[ \t]{0,2},[ \t]{0,2})?" + _QUOTE, (b"login(", b"authenticate(", b"configure(", b"auth"), beside.given,
             ("huggingface_hub.login(\"<b62:40>\")", "requests.get(u, auth=('bob', '<apw>'))"), ("login(\"username\")",)),
