@@ -47,9 +47,8 @@ _HEX_RUN = Lazy(rb"(?:[0-9a-fA-F]{2}){8,32768}")
 # Base64 and hex of plain ASCII betray themselves: a byte below 128 leaves three of each group's four characters, and a
 # pair's first digit, half or less of their alphabet. A word or a digest passes five groups once in 30,000 times.
 _TEXT_GROUP: Final = rb"[CDI-Za-f][A-HQ-Xg-nw-z0-3][ABEFIJMNQRUVYZcdghklopstwx014589][A-Za-z0-9+/_\-]"
-_TEXT_RUN: Final = rb"(?:^|[^A-Za-z0-9+/_\-]|\\[nrt])(?:" + _TEXT_GROUP + rb"){5}"
-_TEXT_PAIRS: Final = rb"(?:^|[^0-9a-z]|0x|\\[nrtx])(?:[2-7][0-9a-f]|0[9ad]){12}"
-_TEXT_LENGTH: Final = 20, 24
+_TEXT_RUN = Lazy(rb"(?:" + _TEXT_GROUP + rb"){5}")
+_TEXT_PAIRS = Lazy(rb"(?:[2-7][0-9a-fA-F]|0[9aAdD]){12}")
 _NEXT_LINE = Lazy(rb"(?:\\[rn]|[\r\n \t]){1,16}([A-Za-z0-9+/]{4,76}={0,2})(?=[\s\"'\\]|\Z)")
 _LINE_LEAST: Final = 56
 
@@ -69,8 +68,8 @@ def _token_region(data: bytes, end: int, most: int) -> tuple[int, int]:
     return low, stop.start() if stop else min(len(data), end + most)
 
 
-def decoding_rows(through: Through) -> tuple[list[tuple[Pattern, Handler]], Handler]:
-    """Return the patterns behind which one layer of an encoding is undone, and what undoes it."""
+def decoding_rows(through: Through) -> tuple[list[tuple[Pattern, Handler]], Handler, Handler]:
+    """Return the patterns behind which one layer of an encoding is undone, what undoes it, and who reads a long word."""
     needles = _base64_needles()
 
     def base64_hit(text: Text, end: int, depth: int) -> list[Span]:
@@ -103,11 +102,11 @@ def decoding_rows(through: Through) -> tuple[list[tuple[Pattern, Handler]], Hand
                     return [s._replace(end=min(len(data), s.end + _padding(data, s.end))) for s in out]
         return []
 
-    def text64_hit(text: Text, end: int, depth: int) -> list[Span]:
-        """Read a base64 run that begins with plain text, over the lines it is wrapped into."""
-        low = end - _TEXT_LENGTH[0]
+    def base64_text(text: Text, end: int, depth: int) -> list[Span]:
+        """Read a base64 run that begins with plain text at `end`, over the lines it is wrapped into."""
+        low = end
         past = text.vain.get("text64", (0, -1))
-        if depth >= DEPTH or end <= past[1]:
+        if end <= past[1]:
             return []
         run = _B64_RUN.match(text.data, low, min(len(text.data), low + 65536))
         if run is None:
@@ -125,12 +124,12 @@ def decoding_rows(through: Through) -> tuple[list[tuple[Pattern, Handler]], Hand
         found = through(seen, depth) if seen is not None else []
         return [s._replace(end=min(len(text.data), s.end + _padding(text.data, s.end))) for s in found]
 
-    def text16_hit(text: Text, end: int, depth: int) -> list[Span]:
-        """Read a run of hex digits that begins with plain text."""
+    def hex_text(text: Text, end: int, depth: int) -> list[Span]:
+        """Read a run of hex digits that begins with plain text at `end`."""
         past = text.vain.get("text16", (0, -1))
-        if depth >= DEPTH or end <= past[1]:
+        if end <= past[1]:
             return []
-        run = _HEX_RUN.match(text.data, end - _TEXT_LENGTH[1], min(len(text.data), end + 65536))
+        run = _HEX_RUN.match(text.data, end, min(len(text.data), end + 65536))
         if run is None:
             return []
         text.vain["text16"] = run.span()
@@ -254,8 +253,6 @@ def decoding_rows(through: Through) -> tuple[list[tuple[Pattern, Handler]], Hand
             base64_hit,
         )
     )
-    rows.append((Pattern(_TEXT_RUN, (), False, False), text64_hit))
-    rows.append((Pattern(_TEXT_PAIRS, (), False, True), text16_hit))
     heads = sorted({p[:8] for p in _PREFIXES if len(p) >= 3 and p[:1] != b"$"})
     rows.append(
         (
@@ -282,7 +279,7 @@ def decoding_rows(through: Through) -> tuple[list[tuple[Pattern, Handler]], Hand
     rows.append(
         (
             Pattern(
-                rb"[a-z0-9](?:\\u00(?:2[4defb]|5f|7e|3[ad]|[346][0-9a-f]|[57][0-9a])|\\x(?:2[4def]|5f|7e|3[ad])|\\055|\\137)[a-z0-9\\]|\\u0024[0-9a-z]{1,8}\\u0024",
+                rb"[a-z0-9](?:\\u00(?:2[4defb]|5f|7e|3[ad]|[346][0-9a-f]|[57][0-9a])|\\x(?:2[4def]|5f|7e|3[ad])|\\055|\\137)[a-z0-9\\]|\\u0024(?:[1-7y]|2[aby]|gy|apr1|argon2)",
                 (b"\\u00", b"\\x", b"\\055", b"\\137"),
                 False,
                 True,
@@ -327,7 +324,39 @@ def decoding_rows(through: Through) -> tuple[list[tuple[Pattern, Handler]], Hand
         undo = shadow.percent if text.data.find(b"%", end, high) >= 0 else shadow.escapes
         return through(undo(text.data, low, high), depth)
 
-    return rows, continued
+    def long_run(text: Text, end: int, depth: int) -> list[Span]:
+        """Read what stands in a long word that is base64 or hex of plain text."""
+        if _TEXT_PAIRS.match(text.data, end) is not None:
+            return hex_text(text, end, depth)
+        return base64_text(text, end, depth) if _TEXT_RUN.match(text.data, end) is not None else []
+
+    return rows, continued, long_run
+
+
+_WORD_BYTES: Final = bytes(1 if (chr(byte).isalnum() and byte < 128) or byte == 0x2B else 0 for byte in range(256))
+_LONG: Final = b"\1" * 24
+
+
+def long_words(data: bytes) -> list[int]:
+    """Return where words of 24 letters and digits and more begin: what may be base64 or hex of plain text.
+
+    A matcher would pay for this at every byte; translating a text and looking for a run costs a millisecond a MB.
+    """
+    marks = data.translate(_WORD_BYTES)
+    out = []
+    at = marks.find(_LONG)
+    while at >= 0:
+        # A letter behind a backslash is an escape; behind `/`, `_` and `-` a longer word goes on.
+        before = data[at - 1 : at] if at else b""
+        if before == b"\\" and data[at : at + 1] in (b"n", b"r", b"t", b"x"):
+            out.append(at + 1)
+        elif before not in (b"/", b"_", b"-"):
+            out.append(at + 2 if data[at : at + 2] == b"0x" else at)
+        stop = marks.find(b"\0", at)
+        if stop < 0:
+            break
+        at = marks.find(_LONG, stop)
+    return out
 
 
 def _percent_forms(prefix: bytes) -> list[bytes]:

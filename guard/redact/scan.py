@@ -11,7 +11,7 @@ from typing import Final
 
 from guard.errors import StateError
 from guard.redact import pack, shadow
-from guard.redact.decoding import decoding_rows
+from guard.redact.decoding import decoding_rows, long_words
 from guard.redact.engine import NUMBER_BITS, SMALL, Engine, Pattern, PlainEngine, best_engine
 from guard.redact.keys import FormatRule, literals, width
 from guard.redact.rules import commands, tails
@@ -52,6 +52,7 @@ class Scanner:
         self._fast: Engine | None = engine
         self._plain = PlainEngine(self.patterns)
         self._deadline = 0.0
+        self.long_word: Handler
         self.calls: list[int] = []
         self.events = False
 
@@ -75,9 +76,13 @@ class Scanner:
         spans: list[Span] = []
         if depth == 0:
             self.calls, self.events = [], False
+        text = Text(data)
         if hits:
-            text = Text(data)
             spans = self._confirm(text, hits, since, depth)
+        if depth < DEPTH:
+            for start in long_words(data):
+                if start + 24 > since and not (text.has_known and text.known(start, start + 20)):
+                    spans += self.long_word(text, start, depth)
         if depth < DEPTH and (b"\x1b" in data or b"\x08" in data):
             spans += self._terminal(data, since, depth)
         if not spans:
@@ -182,7 +187,7 @@ def _spare_markers(data: bytes, spans: list[Span]) -> list[Span]:
 
 def _rows(scanner: Scanner, more: list[tuple[Pattern, Handler]]) -> list[tuple[Pattern, Handler]]:
     rows: list[tuple[Pattern, Handler]] = []
-    decoding, decode = decoding_rows(scanner.through)
+    decoding, decode, scanner.long_word = decoding_rows(scanner.through)
     for row in FORMATS:
         rule = FormatRule(row)
         rule.decode = decode

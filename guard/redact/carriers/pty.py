@@ -9,21 +9,21 @@ may go on together with the next one, so that chunks change nothing.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from typing import Final
 
 from guard.redact import shadow, words
 from guard.redact.carriers import strace
 from guard.redact.lazy import Lazy
 from guard.redact.rules import tails
+from guard.redact.rules.formats import FORMATS
 from guard.redact.scan import Scanner
 from guard.redact.spans import Span
 
 _TOKEN: Final = rb"[A-Za-z0-9_\-+/=.~%$:@!&?{}]"
-_JOIN = Lazy(
-    rb"(?<=" + _TOKEN + rb")" + tails.CONTROL + rb"{0,4}(?:\r{1,2}\n|(?:\\r){1,2}\\n| \r(?!\n))" + tails.CONTROL + rb"{0,4}(?=" + _TOKEN + rb")"
-)  # fmt: skip
+_GAP: Final = rb"(?:\r{1,2}\n|(?:\\r){1,2}\\n| \r(?!\n))"
+_JOIN = Lazy(rb"(?<=" + _TOKEN + rb")" + tails.CONTROL + rb"{0,4}" + _GAP + tails.CONTROL + rb"{0,4}(?=" + _TOKEN + rb")")
 _LINE_TAIL = Lazy(rb"(" + _TOKEN + rb"{2,400})" + tails.CONTROL + rb"{0,4}\r{1,2}\n\Z")
-_LINE_START = Lazy(rb"\n\r?|n\\r\\|n\\|\"")
 _LEAST_WIDTH: Final = 40
 _USUAL_WIDTH: Final = 79
 _COMMON_WIDTHS: Final = frozenset((80, 90, 100, 110, 120, 128, 130, 132, 140, 150, 160, 170, 180, 190, 200, 210, 220, 230, 240, 250))
@@ -42,13 +42,17 @@ def goes_on(line: bytes) -> bool:
     return _open(tail.group(1))
 
 
+_PART_END = Lazy(rb"[=:@&?{\"']")
+
+
 def _open(word: bytes) -> bool:
-    part = re.split(rb"[=:@&?{\"']", word)[-1] or word
-    mixed = part != part.lower()
-    return words.digits_in(word) > 0 or mixed or part[:4] in _CUTS or b"_" in part or b"$" in part or b"://" in word or b"=" in word
+    part = _PART_END.split(word)[-1] or word
+    mixed = part != part.lower() or words.digits_in(word) > 0
+    return mixed or part[:4] in _CUTS or b"_" in part or b"$" in part or b"://" in word or b"=" in word
 
 
-_CUTS: Final = frozenset(start[:size] for start in tails.KINDS for size in range(2, len(start) + 1))
+_STARTS: Final = tuple(re.sub(rb"\\(.)", rb"\1", start) for row in FORMATS for start in row.starts if b"[" not in start)
+_CUTS: Final = frozenset(start[:size] for start in _STARTS for size in range(2, len(start) + 1))
 
 
 class Wraps:
@@ -68,7 +72,7 @@ class Wraps:
             data: context and complete lines.
             since: where the new text begins.
         """
-        if b"\r" not in data and b"\\r" not in data:
+        if b"\r" not in data and b"\\r\\n" not in data:
             return []
         found: list[Span] = []
         for low, high in self._stretches(data, since):
@@ -84,12 +88,14 @@ class Wraps:
         """Return the lines that a word joins, as start and end each: at most `_MOST_LINES` together."""
         out: list[tuple[int, int]] = []
         lines = 0
-        for gap in _JOIN.finditer(data, since):
+        for gap in sorted(_gaps(data, since), key=lambda gap: gap.start()):
             before = max(gap.start() - 1024, since, out[-1][0] if out and out[-1][1] > gap.start() else 0)
             edited = b" \r" in gap.group()
+            if not edited and not _open(_last_word(data, before, gap.start())):
+                continue
             begin = _line_start(data, before, gap.start())
             width = len(shadow.ANSI.sub(b"", data[begin : gap.start()]))
-            if not edited and (width < _LEAST_WIDTH or not _open(_last_word(data, begin, gap.start()))):
+            if not edited and width < _LEAST_WIDTH:
                 continue
             stop = _line_end(data, gap.end())
             if out and out[-1][1] >= gap.start() and lines < _MOST_LINES:
@@ -117,8 +123,27 @@ class Wraps:
         return True
 
 
+_WORD_END = Lazy(rb"[\s\"'(<\[,;|]")
+
+
+def _gaps(data: bytes, since: int) -> Iterator[re.Match[bytes]]:
+    """Yield where a word goes on behind a carriage return; only what stands around one is looked at."""
+    for mark in (b"\r", b"\\r\\n"):
+        at = data.find(mark, since)
+        while at >= 0:
+            word = data[max(since, at - 24) : at].rpartition(b" ")[2]
+            # Most lines end in a number or a word: no expression need look at those.
+            plain = (word.isdigit() and len(word) < 5 and b":AA" not in data[at : at + 48]) or (
+                word.isalpha() and word.islower() and word[:4] not in _CUTS
+            )
+            found = None if plain else _JOIN.search(data, max(since, at - 48), min(len(data), at + 64))
+            if found is not None and found.start() <= at < found.end():
+                yield found
+            at = data.find(mark, max(at + len(mark), found.end() if found is not None and found.start() <= at else 0))
+
+
 def _line_start(data: bytes, low: int, pos: int) -> int:
-    return max((start.end() for start in _LINE_START.finditer(data, low, pos)), default=low)
+    return max(low, data.rfind(b"\n", low, pos) + 1, data.rfind(b"\\n", low, pos) + 2, data.rfind(b'"', low, pos) + 1)
 
 
 def _line_end(data: bytes, pos: int) -> int:
@@ -128,5 +153,4 @@ def _line_end(data: bytes, pos: int) -> int:
 
 def _last_word(data: bytes, low: int, pos: int) -> bytes:
     head = data[max(low, pos - 200) : pos]
-    head = shadow.ANSI.sub(b"", head)
-    return re.split(rb"[\s\"'(<\[,;|]", head)[-1]
+    return _WORD_END.split(shadow.ANSI.sub(b"", head) if b"\x1b" in head else head)[-1]

@@ -24,14 +24,11 @@ def assign(text: Text, end: int) -> list[Span]:
     head = window[:-1].rstrip(b" \t")
     if separator == b">":
         if head[-1:] in b"=-":
-            arrow = head[-1:] == b"-"
+            if head[-1:] == b"-":
+                return []
             head = head[:-1].rstrip(b" \t")
-            if arrow:
-                return _arrow(text, end, head)
         else:
             return _element(text, end, head)
-    if separator == b"\x92":
-        return _arrow(text, end, head[:-2].rstrip(b" \t"))
     if separator == b"=" and head[-1:] in b":+?!~<>|=":
         if head[-1:] in b"!~<>":
             return []
@@ -110,7 +107,7 @@ def assign(text: Text, end: int) -> list[Span]:
 
 
 def unescaped(data: bytes, start: int, name: bytes) -> bytes:
-    """Return a name without the letter of an escaped line's end before it (`\\nNAME`).
+    r"""Return a name without the letter of an escaped line's end before it (`\nNAME`).
 
     Args:
         data: what the name stands in.
@@ -132,9 +129,14 @@ def own_style(name: bytes, style: str) -> str:
     return "named" if words.name_strength(name) == words.WEAK and _OWN.search(name) is not None else style
 
 
-def _arrow(text: Text, end: int, head: bytes) -> list[Span]:
-    """Confirm `name -> X` in a table or a log: X must look drawn at random."""
+def arrow(text: Text, end: int) -> list[Span]:
+    """Confirm `name -> X` in a table or a log: X must look drawn at random; `end` is eight characters into it."""
     data = text.data
+    at = max(data.rfind(b"->", max(0, end - 32), end), data.rfind(b"\xe2\x86\x92", max(0, end - 32), end))
+    if at < 0:
+        return []
+    head = data[max(0, at - 80) : at].rstrip(b" \t")
+    end = at + (2 if data[at] == 0x2D else 3)
     head = head.rstrip(b"\"'`*")
     found = NAME_REVERSED.match(head[::-1])
     if found is None:

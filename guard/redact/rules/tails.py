@@ -14,7 +14,12 @@ CALLS: Final = rb"write|read|send|sendto|recv|recvfrom|pwrite64|pread64"
 CONTROL: Final = rb"(?:\x1b\[[0-9;?]{0,12}[A-Za-z])"
 """A terminal's control sequence (ECMA-48 CSI)."""
 
-_NO_START: Final = frozenset(("crypt-hash", "azure-client-secret", "azure-storage-key", "google-refresh-token"))
+_NO_START: Final = frozenset(
+    (
+        "crypt-hash", "azure-client-secret", "azure-storage-key", "google-refresh-token", "elevenlabs-key", "clickup-token", "modal-token",
+        "firecrawl-key", "cursor-key", "launchdarkly-key", "password-hash", "django-hash", "declared-token", "mapbox-token", "adobe-secret",
+    )
+)  # fmt: skip
 
 
 def _starts() -> dict[bytes, str]:
