@@ -173,16 +173,17 @@ static size_t stamp_at(struct bytes all, size_t at)
 }
 
 /* Append to the history file, unless it ends in this already. */
-static bool append(const char *file, struct bytes what)
+static void append(const char *file, struct bytes what)
 {
 	int fd = open(file, O_RDWR | O_APPEND | O_CREAT | O_CLOEXEC, 0600);
 	char *there = malloc(what.length);
 	struct stat about;
 	if (fd < 0 || !there || fstat(fd, &about))
-		return false;
+		return;
 	ssize_t got = about.st_size < (off_t)what.length ? 0 : pread(fd, there, what.length, about.st_size - (off_t)what.length);
-	bool done = same((struct bytes){there, got < 0 ? 0 : (size_t)got}, what) || write_all(fd, what);
-	return !close(fd) && done;
+	if (!same((struct bytes){there, got < 0 ? 0 : (size_t)got}, what))
+		write_all(fd, what);
+	close(fd);
 }
 
 /* Clean the newest line of a history, append it to the file, and, where it had secrets, leave the whole history in a
@@ -205,8 +206,8 @@ static void look_at_history(struct bytes all, const char *file)
 	if (!(last.start = malloc(last.length)))
 		return;
 	*(char *)mempcpy(mempcpy(last.start, all.start + at, stamp), new.start, new.length) = '\n';
-	if (*file && !append(file, last))
-		return;
+	if (*file)
+		append(file, last); /* a full disk, a closed home: memory is cleaned all the same */
 	if (same(new, line))
 		_exit(write_all(1, (struct bytes){"1\n", 2}) ? 0 : 4);
 	int fd = mkstemp(path);

@@ -11,6 +11,7 @@ import os
 import re
 import sys
 import tempfile
+from contextlib import suppress
 from typing import NamedTuple
 
 from guard.history.line import MARK, clean
@@ -67,7 +68,8 @@ def main(arguments: list[str]) -> int:
         changed = changed or new != line
         entries[at] = Record(entries[at].stamp, new)
     if file:
-        _append(file, b"".join(b"".join(entry) for entry in entries[first:]))
+        with suppress(OSError):  # a full disk, a closed home: memory is cleaned all the same
+            _append(file, b"".join(b"".join(entry) for entry in entries[first:]))
     if not changed:
         sys.stdout.write("1\n")
         return 0

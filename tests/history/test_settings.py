@@ -25,7 +25,8 @@ SETTINGS = {
         "setopt noglob", "setopt shwordsplit", "setopt rematchpcre", "setopt bashrematch ignorebraces", "bindkey -v", "export LC_ALL=C", "setopt histfcntllock histsavebycopy",
     ),
     "fish": ("fish_vi_key_bindings", "set -g fish_history work", "set -gx LC_ALL C"),
-    "tcsh": ("set histdup=erase", "set savehist=(100 merge lock)", "set noclobber", "set history=(100 '%h %R\\n')", "set implicitcd", "set histfile=~/other"),
+    "tcsh": ("set histdup=erase", "set savehist=(100 merge lock)", "set noclobber", "set history=(100 '%h %R\\n')", "set implicitcd", "set histfile=~/other",
+             "set noglob", "set backslash_quote", "set histlit", "set nonomatch symlinks=chase", "set printexitvalue", "set history=3"),
 }  # fmt: skip
 ROWS = [(name, setting) for name, settings in SETTINGS.items() for setting in settings if shutil.which(name)]
 
@@ -52,6 +53,35 @@ def test_no_setting_lets_a_secret_through(name: str, setting: str, account: Acco
     assert key[4:12] not in text + shown
     assert password not in text + shown
     assert "rec after" in text + stored(home, kind)
+
+
+@pytest.mark.parametrize("setting", ["", "set noglob", "set printexitvalue", "set noclobber", "set echo_style=none backslash_quote"])
+@pytest.mark.parametrize("closed", ["", "file", "folder"])
+def test_tcsh_prints_nothing_of_its_own_and_keeps_the_users_aliases(
+    closed: str, setting: str, account: Account, service: Service
+) -> None:
+    """Whatever is set, and where the history cannot be written: tcsh takes an alias away in which a command fails."""
+    if not shutil.which("tcsh"):
+        pytest.skip("no tcsh here")
+    kind = SHELLS["tcsh"]
+    said = {}
+    for hooked in (False, True):
+        where = account.directory("stored")
+        theirs = f"alias precmd 'rec pre'\nset histfile={where}/history\n{setting}\n"
+        home = prepare(account, kind, before=theirs, hooked=hooked)
+        if closed == "file":
+            account.write(where / "history", "", 0o400)
+        elif closed:
+            where.chmod(0o500)
+        with Shell(account, kind, home) as shell:
+            said[hooked] = [shell.run(line) for line in ("rec one", "mysql -u root -pAbcDef123x db", "", "false", "rec two")]
+            shown = shell.run("history")
+            shell.end()
+        assert ran(home).count(["rec", "pre"]) >= 7
+        assert ["rec", "two"] in ran(home)
+        (home / "ran").unlink()
+    assert said[True] == said[False]
+    assert "AbcDef123x" not in shown
 
 
 @pytest.mark.parametrize("name", [name for name in ("bash", "zsh", "fish") if shutil.which(name)])
