@@ -68,18 +68,26 @@ def attempt(work: Callable[[], object], seconds: float, patience: float = PATIEN
         raise Late(said.decode("utf-8", "replace") or "the trial died")
 
 
-def _computes(group: int) -> bool:
-    """Say whether a process of a group is running or wants to; one that waits sleeps."""
+def _computes(child: int) -> bool:
+    """Say whether a child, or what descends from it, is running or wants to; one that waits sleeps."""
     for _ in range(10):  # it may wait for a disk just now
+        parents: dict[int, int] = {}
+        running = set()
         for entry in os.listdir("/proc"):
             if not entry.isdigit():
                 continue
             try:
                 with open(f"/proc/{entry}/stat", "rb") as file:
-                    state, _parent, found = file.read().rpartition(b") ")[2].split()[:3]
+                    state, parent, group = file.read().rpartition(b") ")[2].split()[:3]
             except (OSError, ValueError):
                 continue  # it ended meanwhile
-            if state == b"R" and int(found) == group:
+            parents[int(entry)] = child if int(group) == child else int(parent)
+            if state == b"R":
+                running.add(int(entry))
+        for pid in running:
+            while pid > 1 and pid != child:
+                pid = parents.get(pid, 0)
+            if pid == child:
                 return True
         time.sleep(0.01)
     return False
