@@ -14,7 +14,8 @@ from pathlib import Path
 import pytest
 
 VM = Path(__file__).resolve().parents[1] / "vm"
-SECONDS = 300
+SECONDS = int(os.environ.get("GUARD_TEST_VM_SECONDS", "300"))
+"""For the boot, and for what is fetched once."""
 ACTS = (
     "chmod-777", "fchmodat2", "umask-openat2", "umask-unix-socket", "acl-other", "ring-open", "int80-chmod",
     "bind-any", "bind-mapped-any", "listen-unbound", "pipe-sh", "pipe-python", "process-substitution", "file-executed",
