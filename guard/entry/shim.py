@@ -132,7 +132,7 @@ trap 'trap - EXIT; exec {guard} shim exec {name} "$@"' EXIT
 ready() {{
 	timeout -s KILL 2 {guard} shim ready < /dev/null > /dev/null 2>&1 && return
 	[ $? = 137 ] && read -r load _ < /proc/loadavg && [ "${{load%.*}}" -ge "$(nproc)" ] &&
-		timeout -s KILL 8 {guard} shim ready < /dev/null > /dev/null 2>&1
+		timeout -s KILL 4 {guard} shim ready < /dev/null > /dev/null 2>&1
 }}
 if ready; then
 	trap - EXIT

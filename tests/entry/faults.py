@@ -292,6 +292,15 @@ def hung_project(place: Place) -> Iterator[None]:
 
 
 @contextmanager
+def hung_installation(place: Place) -> Iterator[None]:
+    """guard itself lies on a file system that never answers."""
+    installed = place.account.directory("installed", place.account.state.parent)
+    with hung(place, installed):
+        place.front(str(installed / "guard"))
+        yield
+
+
+@contextmanager
 def stopped_service(place: Place) -> Iterator[None]:
     """The resident service was stopped (SIGSTOP): its socket takes connections, and nobody answers."""
     server = subprocess.Popen(

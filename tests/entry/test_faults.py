@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import time
+from contextlib import nullcontext
 
 import pytest
 
@@ -23,7 +24,7 @@ def place(account: Account) -> Place:
 
 BREAKING: list[Fault] = [
     faults.not_installed, faults.no_interpreter, faults.unreadable_policy, faults.unreadable_settings, faults.state_of_another,
-    faults.hung_home, faults.hung_state, faults.silent_names, faults.process_limit,
+    faults.hung_installation, faults.hung_home, faults.hung_state, faults.silent_names, faults.process_limit,
 ]  # fmt: skip
 BEARABLE: list[Fault] = [faults.full_disk, faults.over_quota, faults.stopped_service]
 """What breaks a start, and what a start goes on with."""
@@ -85,6 +86,20 @@ def test_a_busy_node_is_not_a_hanging_one() -> None:
     assert time.monotonic() - began < SLACK
     left = subprocess.run(["pgrep", "-fx", "sleep 77"], capture_output=True, check=False)
     assert left.stdout == b""
+
+
+@pytest.mark.parametrize("fault", [None, faults.not_installed])
+def test_a_path_of_the_accounts_lends_the_login_shell_no_program(fault: Fault | None, place: Place) -> None:
+    """guard-shell calls a few programs before the account is fenced; the account's own PATH reaches the shell."""
+    mine = place.account.directory("mine")
+    for name in ("timeout", "id", "sed", "grep", "logger", "date", "nproc", "tail", "tr"):
+        place.account.write(mine / name, f"#!/bin/sh\n: > {mine}/escaped\nexec /usr/bin/{name} \"$@\"\n", 0o755)
+    place.env |= {"PATH": f"{mine}:/usr/bin:/bin", "SHELL": "/bin/bash"}
+    place.settings('on_fault = "plain"\ngroups = []\n')
+    with fault(place) if fault else nullcontext():
+        done = place.shell("echo $PATH")
+    assert done.stdout == f"{mine}:/usr/bin:/bin\n", done.stderr
+    assert not (mine / "escaped").exists()
 
 
 @pytest.mark.root
