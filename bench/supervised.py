@@ -1,7 +1,8 @@
 """What a call costs that a supervisor is asked about.
 
 Micro-seconds a call: bare, under a supervisor, and under bwrap, in turns; the least of the rounds, as machines are
-shared. Whether a storm of such calls lets a supervisor grow: bench/storm.py.
+shared. Where a UDP socket is made and connected, it is asked twice. Whether a storm of such calls lets a supervisor
+grow: bench/storm.py.
 """
 
 from __future__ import annotations
@@ -39,15 +40,15 @@ def message():
 def datagram():
     there.sendmsg([b"x"], [], 0, to)
     here.recv(9)
-call = {"bind": bind, "connect": connect, "chmod": lambda: os.chmod("f", 0o644), "fork+exec": exec, "message": message,
-        "datagram": datagram}[kind]
+call = {"bind": bind, "UDP socket, connect": connect, "chmod": lambda: os.chmod("f", 0o644),
+        "fork+exec": exec, "message": message, "datagram": datagram}[kind]
 call()
 began = time.perf_counter()
 for _ in range(count):
     call()
 print((time.perf_counter() - began) / count * 1e6)
 """
-COUNTS = {"bind": 2000, "connect": 2000, "chmod": 3000, "fork+exec": 150, "message": 3000, "datagram": 2000}
+COUNTS = {"bind": 2000, "UDP socket, connect": 2000, "chmod": 3000, "fork+exec": 150, "message": 3000, "datagram": 2000}
 
 
 def main() -> int:
