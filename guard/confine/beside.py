@@ -165,13 +165,16 @@ def _main(words: "list[str]", in_memory: bool) -> int:
         os.set_inheritable(fd, False)
     if know["tell"]:
         recorder.tell_to(stderr)
-    else:
-        os.close(stderr)
-    null = os.open("/dev/null", os.O_RDWR | os.O_CLOEXEC)
-    os.dup2(null, 2)
-    os.close(null)
+
+    def ready() -> None:
+        if not know["tell"]:
+            os.close(stderr)
+        null = os.open("/dev/null", os.O_RDWR | os.O_CLOEXEC)
+        os.dup2(null, 2)
+        os.close(null)
+
     to_command, to_waiter = (_socket.socket(fileno=fd) for fd in (channel, waiter))
-    return supervise.serve(supervisor, command, to_command, to_waiter)
+    return supervise.serve(supervisor, command, to_command, to_waiter, ready)
 
 
 class Recorder:

@@ -110,6 +110,8 @@ def stay(
         try:
             ours.close()
             code = _supervise(confine, _Start(execute, mask, ignored), supervisor, inherited, theirs)
+        except OSError as error:  # where the command has been made already, it is the one to say so
+            os.write(2, f"guard: not started: {error.strerror}\n".encode())
         finally:
             os._exit(code)
     theirs.close()
@@ -289,13 +291,17 @@ def _supervise(
     return serve(supervisor, command, left, waiter)
 
 
-def serve(supervisor: "Supervisor", command: int, left: "_socket.socket", waiter: "_socket.socket") -> int:
+def serve(
+    supervisor: "Supervisor", command: int, left: "_socket.socket", waiter: "_socket.socket",
+    ready: "Callable[[], None]" = lambda: None,
+) -> int:  # fmt: skip
     """Be S: take the listener from A, let it start, and answer until nobody is left; returns an exit code.
 
     Args:
         supervisor: answers.
         command: A, our child.
         left: the channel to A. waiter: the channel to W, our parent.
+        ready: is told before the command starts, when nothing can fail any more.
     """
     # In the mask's user namespace we may read even who made himself undumpable (ssh-agent): so his calls are judged
     # like all others, and not refused unseen.
@@ -309,6 +315,7 @@ def serve(supervisor: "Supervisor", command: int, left: "_socket.socket", waiter
     if len(taken) > 1:  # guard-exec's A makes its rules while we start
         supervisor.ruleset = taken[1]
     service = _Service(supervisor, listener, command, waiter)
+    ready()
     supervisor.begin(command)
     left.send(b"g")
     left.close()

@@ -16,7 +16,7 @@ from typing import TypeVar
 
 import pytest
 
-from tests.conftest import GUARD, LONG, ROOT, Account
+from tests.conftest import GUARD, LAUNCHER, LONG, ROOT, Account
 from tests.system.node import events
 from tests.system.terminal import Terminal
 
@@ -319,6 +319,19 @@ def test_a_finding_that_cannot_be_written_is_counted_and_told_later(account: Acc
     (told,) = [event for event in events(account, "events-lost") if event["detail"]["lost"] == 1][-1:]
     assert told["control"] == "telemetry"
     assert lost.stat().st_size == 0
+
+
+@pytest.mark.root
+def test_a_start_that_the_limit_on_processes_forbids_says_so(account: Account, project: Path) -> None:
+    for _ in range(2):
+        account.guard(["true"], cwd=project)  # or the first one makes the plan, and needs more
+    codes = []
+    for most in (*range(1, 16), 300):
+        line = f"ulimit -u {most}; exec {' '.join([LAUNCHER, *GUARDED[1:]])} /bin/true"
+        done = account.command(["bash", "-c", line], cwd=project)
+        codes.append(done.returncode)
+        assert done.returncode == 0 or "not started" in done.stderr, (most, done)
+    assert (codes[0], codes[-1]) == (125, 0)
 
 
 # Going on ------------------------------------------------------------------------------------------------
