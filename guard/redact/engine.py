@@ -23,6 +23,9 @@ SMALL: Final = 65536
 """Below this size, in bytes, the plain engine answers when no database is loaded yet."""
 
 
+_REACH: Final = 512
+"""How far behind a pattern's literals its tail may stand, in bytes (`commands.REACH`)."""
+
 NUMBER_BITS: Final = 12
 """A hit is one integer: the offset of its end above these bits, the pattern's number in them."""
 
@@ -76,7 +79,13 @@ class PlainEngine:
                 )
                 compiled = re.compile(source, re.DOTALL | (re.IGNORECASE if pattern.nocase else 0))
                 self._compiled[number] = compiled
-            if pattern.fixed or pattern.tail:
+            if pattern.tail:
+                # A tail is short and frequent; a literal must stand before it, as near as a confirmer looks.
+                for match in compiled.finditer(data):
+                    end = match.end(1)
+                    if any(lowered.rfind(literal, max(0, end - _REACH), end) >= 0 for literal in pattern.literals):
+                        hits.append(end << NUMBER_BITS | number)
+            elif pattern.fixed:
                 hits.extend(match.end(1) << NUMBER_BITS | number for match in compiled.finditer(data))
             else:
                 hits.extend(match.end() << NUMBER_BITS | number for match in compiled.finditer(data))

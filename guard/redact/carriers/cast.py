@@ -15,7 +15,7 @@ from guard.redact.scan import Scanner
 from guard.redact.spans import Span
 
 _EVENT: Final = rb'\[\d{1,12}(?:\.\d{1,12})?, ?"%s", ?"'
-_OTHER: Final = rb'(?:\[\d{1,12}(?:\.\d{1,12})?, ?"%s", ?"(?:[^"\\\n]|\\.)*"\]\r?\n)*'
+_OTHER: Final = rb'(?:\[\d{1,12}(?:\.\d{1,12})?, ?"%s", ?"(?:[^"\\\n]|\\.)*"\]\r?\n){0,12}'
 _GAPS: Final = tuple(
     Lazy(rb'"\]\r?\n' + _OTHER % other + _EVENT % kind) for kind, other in ((b"o", b"[imr]"), (b"i", b"[omr]"))
 )

@@ -35,6 +35,9 @@ def _is_path(value: bytes) -> bool:
     return not (drawn and value[:1] == b"/" and value != value.lower() and value != value.upper())
 
 
+_FIELDS = Lazy(rb"[a-z]+_[a-z]+(?::[a-z]+_[a-z]+)+\Z")
+"""The names of a line's fields, as passwd(5) writes them."""
+
 STRONG_STYLES: Final = frozenset(("env", "cli", "url", "dsn", "sql", "line", "named"))
 
 
@@ -73,6 +76,8 @@ def password_like(value: bytes, style: str, quoted: bool) -> bool:
         or words.is_placeholder(value)
         or b"REDACTED_" in value
     ):
+        return False
+    if _FIELDS.match(value):
         return False
     if style in STRONG_STYLES:
         if not quoted and words.is_expression(value) and (b"(" in value or b"[" in value):
@@ -154,7 +159,7 @@ def token_like(value: bytes, strength: int, style: str, quoted: bool) -> bool:
         or b"REDACTED_" in value
     ):
         return False
-    if b" " in value or b"\t" in value:
+    if b" " in value or b"\t" in value or b"::" in value:
         return False
     if not quoted and words.is_expression(value):
         return False

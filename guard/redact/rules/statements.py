@@ -27,6 +27,8 @@ def statement(text: Text, end: int) -> list[Span]:
     # In prose things are identified by "names"; a statement shouts or uses single quotes.
     spoken = _STATEMENT_WORD.findall(data[max(0, start - 100) : start])
     shouted = bool(spoken) and spoken[-1].isupper()
+    if spoken and spoken[-1] in (b"KEY", b"SECRET") and not password_told(data[value.start : value.end]):
+        return []  # a grammar's own words
     if not value.closed and b'"' in data[value.start : value.end]:
         return []  # the quote belonged to the text around it
     if not shouted and (
