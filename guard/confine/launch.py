@@ -62,6 +62,15 @@ def main(argv: "list[str]", start: "list[str]") -> int:
     gc.disable()  # nothing here lives long enough
     fill_streams()
     launch = Launch(start)
+
+    def unraised(lost: "sys.UnraisableHookArgs") -> None:
+        """An interrupt that came in a callback of the interpreter's would be lost."""
+        if lost.exc_type is KeyboardInterrupt:
+            launch.refused("interrupted", "")
+            confine.end_by_interrupt()
+        sys.__unraisablehook__(lost)
+
+    sys.unraisablehook = unraised
     try:
         return launch.run(argv)
     except KeyboardInterrupt:

@@ -159,6 +159,28 @@ def test_an_interrupt_before_anything_is_started_starts_nothing(account: Account
     assert True in seen
 
 
+IN_A_CALLBACK = """
+import os, signal, sys, weakref
+sys.path.insert(0, sys.argv[1])
+from guard.confine import launch
+class Thing: pass
+def run(self, argv):
+    thing = Thing()
+    watched = weakref.ref(thing, lambda _: [os.kill(os.getpid(), signal.SIGINT), *range(9)])
+    del thing
+    print("started", flush=True)
+launch.Launch.run = run
+launch.main(["--", "true"], [sys.executable])
+"""
+
+
+def test_an_interrupt_in_a_callback_of_the_interpreters_is_not_lost(account: Account, folder: Path) -> None:
+    package = next(Path(GUARD).parent.parent.glob("lib/python*/site-packages"))
+    done = account.command([PYTHON, "-c", IN_A_CALLBACK, str(package)], cwd=folder)
+    assert (done.returncode, done.stdout) == (-signal.SIGINT, "")
+    assert done.stderr == "guard: not started: interrupted\n"
+
+
 def test_what_the_kernel_does_not_execute_is_126(account: Account, folder: Path) -> None:
     broken = account.write(folder / "broken", b"\x7fELF\x02\x01\x01", 0o755)
     lost = account.write(folder / "lost", "#!/nowhere/interpreter\n", 0o755)
