@@ -335,6 +335,7 @@ def decoding_rows(through: Through) -> tuple[list[tuple[Pattern, Handler]], Hand
 
 _WORD_BYTES: Final = bytes(1 if (chr(byte).isalnum() and byte < 128) or byte == 0x2B else 0 for byte in range(256))
 _LONG: Final = b"\1" * 24
+_WORD_BACK = Lazy(rb"[A-Za-z0-9+_\-]{1,64}\Z")
 
 
 def long_words(data: bytes) -> list[int]:
@@ -346,11 +347,15 @@ def long_words(data: bytes) -> list[int]:
     out = []
     at = marks.find(_LONG)
     while at >= 0:
-        # A letter behind a backslash is an escape; behind `/`, `_` and `-` a longer word goes on.
+        # A letter behind a backslash is an escape; behind `/` a path goes on, behind `_` and `-` perhaps base64 for addresses.
         before = data[at - 1 : at] if at else b""
         if before == b"\\" and data[at : at + 1] in (b"n", b"r", b"t", b"x"):
             out.append(at + 1)
-        elif before not in (b"/", b"_", b"-"):
+        elif before in (b"_", b"-"):
+            begin = _WORD_BACK.search(data, max(0, at - 64), at)
+            if begin and data[begin.start() - 1 : begin.start()] != b"/" and (not out or out[-1] < begin.start()):
+                out.append(begin.start())
+        elif before != b"/":
             out.append(at + 2 if data[at : at + 2] == b"0x" else at)
         stop = marks.find(b"\0", at)
         if stop < 0:
