@@ -26,6 +26,7 @@ _SHAPES: Final = (
     "[$][a-z0-9]{1,8}[$][^ ]{8}",  # crypt(5)
     "private key",
     "send[ \t]",
+    "(sha|256|512|md5|crypt)[}][a-z0-9+/]{20}",  # slappasswd(8C)
 )
 
 _WORDS: Final = (
@@ -33,6 +34,8 @@ _WORDS: Final = (
     "signature", "dsn", "nonce", "kennwort", "senha", "contrase", "webhook", "_tok", "sas", "sid", "wachtwoord",
     "cohere", "mistral", "cloudflare", "snowflake", "okta", "dropbox", "heroku", "datadog", "splunk", "elastic",
     "algolia", "twitch", "twitter", "wandb", "bearer", "basic", "identified", "sig", "obscure",
+    "add_user", "\u5bc6\u7801", "\u5bc6\u78bc", "\u53e3\u4ee4", "\u30ef\u30fc\u30c9",
+    "\u043e\u043b\u044c", "\ubc88\ud638",
 )  # fmt: skip
 
 
@@ -97,6 +100,7 @@ _PATTERNS: Final = (
     "*[$]*[$]????????*",
     "*private?key*",
     f"*send{_BLANK}*",
+    "*{sha,256,512,md5,crypt}?" + f"[{_ALNUM}+/]" * 20 + "*",
 )
 """`_SHAPES` for tcsh."""
 LOOP: Final = f"{{{{foreach,while,switch}}{_BLANK}*,if*then}}"
