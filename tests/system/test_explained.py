@@ -270,6 +270,7 @@ def ground(account: Account) -> Iterator[Ground]:
             yield made
         shared.unlink()
     (account.home / "keys").unlink()
+    shutil.copyfile("/etc/skel/.bashrc", account.home / ".bashrc")  # the acts without guard wrote in it
     shutil.rmtree(account.home / ".ssh")
     shutil.rmtree(account.home / "guard-work")
     stage.remove()

@@ -652,7 +652,7 @@ def test_a_session_costs_less_than_ten_megabytes_and_a_storm_lets_nothing_grow(a
         assert process.stdout.readline() == "[0, 0]\n"
         after = _memory(supervisor, "Private_Dirty"), len(os.listdir(f"/proc/{supervisor}/fd"))
         assert after[1] <= before[1] + 4  # some are opened once, when first needed
-        assert after[0] < before[0] + 400
+        assert after[0] < before[0] + 1500  # what only the first call needs; a leak of 10 bytes a call is more in the long run
         assert _memory(supervisor) + _memory(process.pid) < 10_000
     finally:
         process.communicate("")
