@@ -245,15 +245,14 @@ class CoreSource:
         return _INTERVAL
 
     def poll(self, timeout: float, limit: int = 4096) -> Iterator[AnyFact]:
-        """Take facts, alerts first; see `Source`."""
+        """Take facts of both rings; see `Source`."""
         if not self._ready:
             self._epoll.poll(timeout)
         # What is younger than this stays for the next round. The rings are read one after the other: without it an
         # alert could come after the exit, or before the exec, of its own process.
         horizon = boot_time()
-        for ring in self._rings:
-            if len(self._ready) < limit:
-                ring.take(limit - len(self._ready))
+        for ring in self._rings:  # half for each: a flood of alerts must not keep the exec behind one waiting
+            ring.take(max(1, (limit - len(self._ready)) // 2))
         self._keep_up()
         now = time.monotonic()
         if now - self._checked >= _INTERVAL:

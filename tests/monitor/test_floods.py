@@ -126,7 +126,7 @@ def test_one_tree_s_flood_hides_neither_what_another_does_nor_what_it_hands_out_
             f"while [ ! -e {made.place}/enough ]; do {made.place}/flood 20000 0; {made.place}/crontab x; done > /dev/null"
         )
         quiet = made.begin(
-            f"for i in $(seq 20); do touch q$i; chmod 666 q$i; {made.place}/sbatch job$i; sleep 0.05; done"
+            f"for i in $(seq 20); do touch q$i; chmod 666 q$i; {made.place}/sbatch job$i; sleep 0.1; done"
         )
         quiet.wait(120)
         (made.place / "enough").touch()

@@ -47,7 +47,7 @@ struct alias { /* what a script's link leads to: user space looks it up */
     char name[32];
 };
 struct share { /* of a ring that fills up: what a tree has told in this second */
-    u64 second, count;
+    u64 second, bytes;
 };
 struct config {
     u64 net_cookie;
@@ -91,7 +91,7 @@ MAP(outside6, BPF_MAP_TYPE_LPM_TRIE, 256, struct address6, u32, BPF_F_NO_PREALLO
 MAP(proxies, BPF_MAP_TYPE_HASH, 64, u32, u32, BPF_F_NO_PREALLOC);
 MAP(counters, BPF_MAP_TYPE_PERCPU_ARRAY, C_LAST, u32, u64, 0);
 MAP(scratches, BPF_MAP_TYPE_PERCPU_ARRAY, 1, u32, struct scratch, 0);
-MAP(shares, BPF_MAP_TYPE_LRU_HASH, 4096, u32, struct share, 0);
+MAP(shares, BPF_MAP_TYPE_LRU_HASH, 4096, u64, struct share, 0);
 #define alerts_BYTES    (1 << 20)
 #define telemetry_BYTES (1 << 21)
 struct {
@@ -155,26 +155,30 @@ static __always_inline void fill(struct head *h, u32 kind, struct proc *p) {
     fill_of(h, kind, p, me());
 }
 /* One tree's flood must not hide another's deeds: the second half of a ring is for trees that have told little in this
- * second, and there for what finds others (births, deaths, what flowed) and alerts alone. The value: there is no room
- * for this one. */
-#define FAIR 64
-static __always_inline int crowded(u32 root, u32 minor) {
-    u64 second = bpf_ktime_get_boot_ns() >> 30;
-    struct share *share = bpf_map_lookup_elem(&shares, &root);
+ * second, and there for what finds others (births, deaths, what flowed) and alerts alone. A tree has a sixteenth of
+ * each ring a second there, in bytes: neither its commands nor one long argv take the place of its alerts. The value:
+ * there is no room for this one. */
+static __always_inline int crowded(u32 root, u32 stage, u64 bytes, u64 fair, u32 minor) {
+    u64 second = bpf_ktime_get_boot_ns() >> 30, of = (u64)root << 32 | stage;
+    struct share *share = bpf_map_lookup_elem(&shares, &of);
     if (minor)
         return 1;
     if (!share || share->second != second) {
-        struct share fresh = {second, 1};
-        bpf_map_update_elem(&shares, &root, &fresh, BPF_ANY);
+        struct share fresh = {second, bytes};
+        bpf_map_update_elem(&shares, &of, &fresh, BPF_ANY);
         return 0;
     }
-    return __sync_fetch_and_add(&share->count, 1) >= FAIR;
+    if (share->bytes + bytes > fair)
+        return 1;
+    __sync_fetch_and_add(&share->bytes, bytes);
+    return 0;
 }
 /* A reservation that fails is counted at its stage: emitted = consumed + lost, exactly. `p` is whose tree it is. */
 #define RESERVE(RING, STAGE, KIND, BYTES, MINOR)                                                                       \
     ({                                                                                                                 \
         void *room_ = 0;                                                                                               \
-        if (bpf_ringbuf_query(&RING, BPF_RB_AVAIL_DATA) < RING##_BYTES / 2 || !crowded(p ? p->root : 0, MINOR))        \
+        if (bpf_ringbuf_query(&RING, BPF_RB_AVAIL_DATA) < RING##_BYTES / 2 ||                                          \
+            !crowded(p ? p->root : 0, STAGE, BYTES, RING##_BYTES / 16, MINOR))                                         \
             room_ = bpf_ringbuf_reserve(&RING, BYTES, 0);                                                              \
         count(KIND);                                                                                                   \
         if (!room_)                                                                                                    \
