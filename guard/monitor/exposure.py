@@ -101,6 +101,8 @@ class Arguments:
 
     def text(self, text: str) -> Redacted:
         """Redact one text (a path, a name); withheld where that fails."""
+        if hash((text,)) in self._clean:
+            return bless(text)
         redaction = self.redact((text,))
         return redaction.argv[0] if redaction.argv else bless("[WITHHELD]")
 

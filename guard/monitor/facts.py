@@ -177,6 +177,8 @@ class Mode(Fact):
         by: how.
         verdict: whether it was done.
         io_uring: asked by a request and not by a system call.
+        more: so many others like it, by the same process, stand behind this one (`folding`).
+        under: directories that those lie in, the first of them.
     """
 
     path: bytes
@@ -185,6 +187,8 @@ class Mode(Fact):
     by: ModeBy
     verdict: Verdict = Verdict.OBSERVED
     io_uring: bool = False
+    more: int = 0
+    under: tuple[bytes, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -214,7 +218,13 @@ class Listen(_Socket):
 
 @dataclass(frozen=True)
 class Connect(_Socket):
-    """A process of a tree, not its harness, connects to an address that is not loopback."""
+    """A process of a tree, not its harness, connects to an address that is not loopback.
+
+    Args:
+        more: so many others of the same process stand behind this one (`folding`).
+    """
+
+    more: int = 0
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,7 @@ from guard.redact.exposed import of_arguments
 ARGV_MOST = 64
 """Arguments that an event tells; `argc` says how many there were."""
 _WORD_MOST = 4096
+_MOMENT = 0.1
 _NAMES_OBJECT = ("path", "file", "address")
 """Keys by which the events' budget knows the same thing again; another object stands under `object`."""
 _CONTROLS: tuple[str, ...] = get_args(Control)
@@ -40,6 +41,8 @@ class Recorder:
         self._arguments = arguments
         self.record_argv = record_argv
         self._audience = of_arguments()
+        self._looked = 0.0
+        self._cwds: dict[tuple[int, int], Redacted] = {}
 
     def event(self, told: Told) -> Event:
         """Return the event of what is told."""
@@ -83,8 +86,18 @@ class Recorder:
             self._arguments.text(image.path or image.name),
             argv,
             len(image.argv),
-            self._arguments.text(link(told.who.pid, "cwd") if same(told.who.pid, told.who.start) else ""),
+            self._cwd(told.who.pid, told.who.start),
         )
+
+    def _cwd(self, pid: int, start: int) -> Redacted:
+        """Where a process is now; looked at once for what is told in one moment, of a flood it would cost most."""
+        now = time.monotonic()
+        if now - self._looked > _MOMENT:
+            self._looked = now
+            self._cwds.clear()
+        if (pid, start) not in self._cwds:
+            self._cwds[pid, start] = self._arguments.text(link(pid, "cwd") if same(pid, start) else "")
+        return self._cwds[pid, start]
 
     def _exposure(self, exposure: Exposure) -> Mapping[str, Detail]:
         out: dict[str, Detail] = {

@@ -16,6 +16,7 @@ from guard.monitor.exposure import Arguments, Exposure
 from guard.monitor.facts import (
     AnyFact,
     Bind,
+    Connect,
     Coverage,
     Exec,
     Exit,
@@ -23,6 +24,7 @@ from guard.monitor.facts import (
     Fork,
     Listen,
     Loss,
+    Mode,
     Process,
     Received,
     Taint,
@@ -30,6 +32,7 @@ from guard.monitor.facts import (
     Walk,
 )
 from guard.monitor.findings import NOTHING, Context, Image, Scalar, text_of
+from guard.monitor.folding import fold
 from guard.monitor.lineage import Lineage, Tree, same_start
 from guard.monitor.settings import MonitorSettings
 from guard.monitor.telling import Told, say
@@ -105,7 +108,7 @@ class Watch:
 
         Alerts come through a ring of their own, before the execs that explain them: a batch is put in order first.
         """
-        for fact in sorted(facts, key=lambda fact: fact.time):
+        for fact in fold(sorted(facts, key=lambda fact: fact.time)):
             if isinstance(fact, Loss):
                 yield self._loss(fact)
             elif isinstance(fact, Coverage):
@@ -279,15 +282,15 @@ class Watch:
 
     def _judge(self, fact: Fact, context: Context) -> Iterator[Told]:
         tree = self.lineage.tree_of(fact.who)
-        now = self._clock()[1]
+        now, count = self._clock()[1], 1 + (fact.more if isinstance(fact, (Mode, Connect)) else 0)
         for finding in rules.judge(fact, context):
             if tree is not None:
                 if finding.rule in _ONCE:
                     if now - tree.told.get(finding.rule, float("-inf")) < self.settings.limits.window:
                         continue
                     tree.told[finding.rule] = now
-                tree.findings[finding.severity] = tree.findings.get(finding.severity, 0) + 1
-            self.counts[finding.rule] = self.counts.get(finding.rule, 0) + 1
+                tree.findings[finding.severity] = tree.findings.get(finding.severity, 0) + count
+            self.counts[finding.rule] = self.counts.get(finding.rule, 0) + count
             yield Told(finding, tree, context.image, fact.who, None, fact.time)
 
     # What the monitor says of itself ------------------------------------------------------------------

@@ -57,6 +57,9 @@ _RECEIVED = struct.Struct("=II16s64s")
 _FLOW = struct.Struct("=IIIIiIII16s64s64s")
 _NUMBER = struct.Struct("=IIII")
 HEAD_BYTES = _HEAD.size
+_TIME_BYTES = _START_BYTES = 8
+_HEADS_MOST = 1024
+"""Heads that are remembered: a process that tells much has the same one, but for its time, in all of its records."""
 
 _VERDICTS = (Verdict.OBSERVED, Verdict.DENIED, Verdict.REWRITTEN)
 _BY = (CodeBy.NONE, CodeBy.STDIN, CodeBy.ARGUMENT, CodeBy.FILE, CodeBy.DESCRIPTOR)
@@ -115,6 +118,7 @@ class Decoder:
 
     def __init__(self, start_of: Callable[[int], int]) -> None:
         self._start_of = start_of
+        self._heads: dict[bytes, tuple[int, int, Process]] = {}
 
     def fact(self, record: bytes) -> Fact:
         """One record as a fact.
@@ -122,10 +126,23 @@ class Decoder:
         Raises:
             ValueError, struct.error, IndexError, KeyError: it is none; the caller counts it as lost.
         """
-        time, start, root_start, kind, pid, ppid, uid, root, verdict, harness, _, comm = _HEAD.unpack_from(record)
-        who = Process(pid, start or self._start_of(pid), ppid, uid, text(comm), root, root_start, bool(harness))
+        head = record[_TIME_BYTES:HEAD_BYTES]
+        known = self._heads.get(head)
+        if known is None:
+            known = self._head(record)
+            if any(head[:_START_BYTES]):  # a start that a label told may be another's when the pid is used again
+                if len(self._heads) >= _HEADS_MOST:
+                    self._heads.clear()
+                self._heads[head] = known
+        kind, verdict, who = known
         read: _Read = _READERS[kind]
-        return read(time, who, _VERDICTS[verdict], record)
+        return read(int.from_bytes(record[:_TIME_BYTES], "little"), who, _VERDICTS[verdict], record)
+
+    def _head(self, record: bytes) -> tuple[int, int, Process]:
+        _, start, root_start, kind, pid, ppid, uid, root, verdict, harness, _, comm = _HEAD.unpack_from(record)
+        return kind, verdict, Process(
+            pid, start or self._start_of(pid), ppid, uid, text(comm), root, root_start, bool(harness)
+        )  # fmt: skip
 
 
 def _exec(time: int, who: Process, verdict: Verdict, record: bytes) -> Fact:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import stat
 
 from guard.monitor.facts import AnyFact, Mode, ModeBy
-from guard.monitor.findings import Context, Example, Outcome, Rule, text_of
+from guard.monitor.findings import Context, Example, Outcome, Rule, Scalar, text_of
 from guard.monitor.rules.table import AGENT, PLAIN
 
 _HOW = {
@@ -40,7 +40,7 @@ def world_writable(fact: AnyFact, context: Context) -> Outcome | None:
     if stat.S_ISLNK(fact.mode):
         return None  # a link's mode is always 0777 and means nothing
     kind = kind_of(fact.mode)
-    detail: dict[str, str | int | bool] = {
+    detail: dict[str, Scalar] = {
         "path": text_of(fact.path),
         "mode": f"{bits:04o}",
         "by": fact.by.value,
@@ -50,6 +50,9 @@ def world_writable(fact: AnyFact, context: Context) -> Outcome | None:
         detail["before"] = f"{fact.before & 0o7777:04o}"
     if fact.io_uring:
         detail["io_uring"] = True
+    if fact.more:
+        detail["more"] = fact.more
+        detail["under"] = tuple(map(text_of, fact.under))
     sticky = kind == "directory" and bool(bits & stat.S_ISVTX) and fact.by is not ModeBy.DEFAULT_ACL
     open_before = fact.before >= 0 and bool(fact.before & _OTHERS_WRITE) and fact.by is ModeBy.CHMOD
     severity = ""
@@ -58,7 +61,8 @@ def world_writable(fact: AnyFact, context: Context) -> Outcome | None:
     elif bits & (stat.S_ISUID | stat.S_ISGID) and kind == "file":
         severity = "high"
     how = "made writable by anybody, sticky" if sticky else _HOW[fact.by]
-    return Outcome(f"a {kind} was {how} (mode {bits:04o})", severity, detail, text_of(fact.path))
+    what = f"a {kind} was" if not fact.more else f"{fact.more + 1} of one sort, a {kind} the last, were"
+    return Outcome(f"{what} {how} (mode {bits:04o})", severity, detail, text_of(fact.path))
 
 
 def _mode(says: str, mode: int, severity: str, *, before: int = 0o644, by: ModeBy = ModeBy.CHMOD) -> Example:

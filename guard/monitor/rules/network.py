@@ -54,7 +54,8 @@ def connect_outside(fact: AnyFact, context: Context) -> Outcome | None:
     assert isinstance(fact, Connect)  # noqa: S101 - the row says so
     if fact.private or fact.port == 53:
         return None
-    return Outcome(f"connected to {fact.address} port {fact.port}", "info", _said(fact), f"{fact.address}:{fact.port}")
+    detail = {**_said(fact), "more": fact.more} if fact.more else _said(fact)
+    return Outcome(f"connected to {fact.address} port {fact.port}", "info", detail, f"{fact.address}:{fact.port}")
 
 
 def _bind(says: str, address: str, severity: str, *, private: bool = False, context: Context | None = None) -> Example:
