@@ -458,9 +458,10 @@ class PrivateTmp:
         """Remove what dead sessions left, in a process of its own that holds nothing of ours.
 
         Dead is a session whose lock is free and whose directory no process of the user names in its
-        environment: a daemon may have closed the descriptor it inherited.
+        environment: a daemon may have closed the descriptor it inherited. To know that costs a look at every process
+        of the host, so that few that were written to within the last minute are left to a later start.
         """
-        free = []
+        free, now, is_worth_it = [], time.time(), False
         for name in os.listdir(self.shelf):
             path = f"{self.shelf}/{name}"
             if path == self.path:
@@ -472,9 +473,12 @@ class PrivateTmp:
             try:
                 fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 free.append((name, fd))
+                is_worth_it |= not now - 60 < os.fstat(fd).st_mtime <= now
             except OSError:
                 os.close(fd)
-        if not free:
+        if len(free) < 8 and not is_worth_it:
+            for _, fd in free:
+                os.close(fd)
             return
         child = os.fork()
         if child == 0:

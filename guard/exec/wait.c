@@ -317,10 +317,12 @@ static bool find_named(int count)
 	DIR *processes = opendir("/proc");
 	for (struct dirent *entry; processes && (entry = readdir(processes));) {
 		char path[300];
-		if (entry->d_name[0] < '0' || entry->d_name[0] > '9')
-			continue;
-		snprintf(path, sizeof path, "/proc/%s/environ", entry->d_name);
-		int fd = open(path, O_RDONLY | O_CLOEXEC);
+		struct stat about;
+		if (entry->d_name[0] < '0' || entry->d_name[0] > '9' || fstatat(dirfd(processes), entry->d_name, &about, 0) ||
+		    about.st_uid != geteuid())
+			continue; /* of others nothing could be read, and the refusal costs thrice as much */
+		snprintf(path, sizeof path, "%s/environ", entry->d_name);
+		int fd = openat(dirfd(processes), path, O_RDONLY | O_CLOEXEC);
 		ssize_t size = 0, more;
 		while (fd >= 0 && size < (ssize_t)sizeof block && (more = read(fd, block + size, sizeof block - (size_t)size)) > 0)
 			size += more;
@@ -332,22 +334,38 @@ static bool find_named(int count)
 	return processes != NULL;
 }
 
+/* A sweep looks at every process of the host and costs as much as a start: worth it for eight directories, or for one
+ * that was last written to a minute ago. */
+static bool is_worth_it(const char *shelf)
+{
+	const int enough = 8;
+	const time_t now = time(NULL);
+	char path[PATH_MAX];
+	int count = 0;
+	DIR *sessions = opendir(shelf);
+	for (struct dirent *entry; count < enough && sessions && (entry = readdir(sessions));) {
+		struct stat about;
+		int fd = take_free(shelf, entry->d_name, path);
+		if (fd >= 0) {
+			bool is_new = !fstat(fd, &about) && about.st_mtime > now - 60 && about.st_mtime <= now;
+			count += is_new ? 1 : enough;
+			close(fd);
+		}
+	}
+	if (sessions)
+		closedir(sessions);
+	return count >= enough;
+}
+
 /* Remove the directories of sessions of which nothing is left: their lock is free, and nobody names them. Done by a
  * process that nobody waits for and that holds nothing, outside of the mask's user namespace: in there the environments
  * of those outside cannot be read. */
 void sweep(void)
 {
 	const char *shelf = text(only('t', 1), 0);
-	char path[PATH_MAX];
-	int fd = -1, count = 0;
-	DIR *sessions = opendir(shelf);
-	for (struct dirent *entry; fd < 0 && sessions && (entry = readdir(sessions));)
-		fd = take_free(shelf, entry->d_name, path);
-	if (sessions)
-		closedir(sessions);
-	if (fd < 0)
+	int count = 0;
+	if (!is_worth_it(shelf))
 		return;
-	close(fd);
 	pid_t child = fork();
 	if (child) { /* where there can be none, the next start sweeps */
 		if (child > 0)
@@ -360,7 +378,7 @@ void sweep(void)
 	let_go(3);
 	setpriority(PRIO_PROCESS, 0, 19);
 	syscall(SYS_close_range, 3, ~0U, 0);
-	sessions = opendir(shelf);
+	DIR *sessions = opendir(shelf);
 	for (struct dirent *entry; count < 64 && sessions && (entry = readdir(sessions));)
 		if (take_free(shelf, entry->d_name, dead[count].path) >= 0) /* held until we end */
 			count++;

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from guard.confine.written import MAGIC
-from tests.conftest import GUARD, LONG, ROOT_HERE, Account
+from tests.conftest import GUARD, LAUNCHER, LONG, ROOT_HERE, Account
 from tests.exec import written
 
 POLICIES = ("alone", "login-node")
@@ -299,6 +299,7 @@ def test_what_many_dead_sessions_left_is_swept_and_what_is_named_stays(
     places = [Path(said.splitlines()[0]) / f"left{number}" for number in range(5)]
     for place in places:
         account.write(place / "deep/file", "x")
+        os.utime(place, (1, 1))
     named = account.environment({"TMPDIR": str(places[2])})
     with subprocess.Popen(["sleep", "60"], env=named, **account.identity()) as daemon:  # type: ignore[call-overload]
         try:
@@ -310,6 +311,34 @@ def test_what_many_dead_sessions_left_is_swept_and_what_is_named_stays(
         finally:
             daemon.kill()
     shutil.rmtree(places[2])
+
+
+@pytest.mark.parametrize("is_compiled", [True, False])
+def test_few_directories_just_left_wait_for_a_start_that_finds_more(
+    account: Account, project: Path, exec_alone: Path, is_compiled: bool
+) -> None:
+    written.start_of(account, project, account.alone)
+    program = exec_alone if is_compiled else Path(LAUNCHER)
+    code, said = _run(account, program, project, account.alone, "sh", "-c", 'dirname "$TMPDIR"')
+    assert code == 0, said
+    shelf = Path(said.splitlines()[0])
+    for place in shelf.iterdir():
+        shutil.rmtree(place)
+
+    def left(count: int) -> set[Path]:
+        for number in range(count):
+            account.write(shelf / f"left{number}/file", "x")
+        return {shelf / f"left{number}" for number in range(count)}
+
+    few = left(3)
+    assert _run(account, program, project, account.alone, "true")[0] == 0
+    assert few <= set(shelf.iterdir())
+    many = left(8)
+    assert _run(account, program, project, account.alone, "true")[0] == 0
+    end = time.monotonic() + 30
+    while many & set(shelf.iterdir()) and time.monotonic() < end:
+        time.sleep(0.05)
+    assert not many & set(shelf.iterdir())
 
 
 def _environment(process: Path) -> bytes:
