@@ -110,8 +110,9 @@ def stay(
         try:
             ours.close()
             code = _supervise(confine, _Start(execute, mask, ignored), supervisor, inherited, theirs)
-        except OSError as error:  # where the command has been made already, it is the one to say so
-            os.write(2, f"guard: not started: {error.strerror}\n".encode())
+        except OSError as error:
+            text = f"its supervisor could not begin: {error.strerror} (is a limit on processes reached?)"
+            os.write(2, f"guard: not started: {text}\n".encode())
         finally:
             os._exit(code)
     theirs.close()
@@ -287,13 +288,14 @@ def _supervise(
     right.close()
     os.setpgid(0, 0)
     os.chdir("/")  # or no file system that the command left could be unmounted
-    _let_go(inherited, 3)
-    return serve(supervisor, command, left, waiter)
+    _let_go(inherited, 2)
+    # stderr is ours until the command starts: who is to become it dies with us, and may say nothing.
+    return serve(supervisor, command, left, waiter, lambda: os.dup2(0, 2))
 
 
 def serve(
     supervisor: "Supervisor", command: int, left: "_socket.socket", waiter: "_socket.socket",
-    ready: "Callable[[], None]" = lambda: None,
+    ready: "Callable[[], object]",
 ) -> int:  # fmt: skip
     """Be S: take the listener from A, let it start, and answer until nobody is left; returns an exit code.
 
@@ -475,8 +477,7 @@ def _become(confine: "Callable[[], int]", start: "_Start", channel: "_socket.soc
         return 125
     channel.send(b"%d" % listener)  # S takes it: sendmsg, which could hand it over, would wait for S's own answer
     kernel.prctl(PR_SET_PDEATHSIG, _signal.SIGKILL)
-    if not channel.recv(1):  # execve itself may be one that S must answer
-        os.write(2, b"guard: not started: its supervisor could not begin (is a limit on processes reached?)\n")
+    if not channel.recv(1):  # execve itself may be one that S must answer; S could not begin, and said so
         return 125
     os.close(listener)  # a copy kept here would make a call hang for ever once S is gone
     channel.close()
