@@ -13,7 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import Account
+from tests.beds.ports import free_port, is_free
+from tests.conftest import Account, users
 
 SSHD = shutil.which("sshd", path="/usr/sbin:/usr/bin")
 
@@ -29,24 +30,6 @@ class Sshd:
     port: int
     key: Path
     config: Path
-
-
-def free_port() -> int:
-    """A TCP port of loopback that was free a moment ago."""
-    with socket.socket() as held:
-        held.bind(("127.0.0.1", 0))
-        port: int = held.getsockname()[1]
-        return port
-
-
-def _is_free(host: str, port: int) -> bool:
-    with socket.socket() as held:
-        held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            held.bind((host, port))
-        except OSError:
-            return False
-    return True
 
 
 def new_key(account: Account, path: Path) -> Path:
@@ -85,11 +68,12 @@ def sshd(
     place = account.directory("sshd", account.state.parent)
     Path("/run/sshd").mkdir(exist_ok=True) if not Path("/run/sshd").exists() and account.identity() else None
     if as_root:  # without PAM sshd refuses an account that is locked, as new ones are
-        subprocess.run(["usermod", "-p", "*", account.name], check=True)
+        with users(change=True):
+            subprocess.run(["usermod", "-p", "*", account.name], check=True)
         more += f"AllowUsers {account.name}\n"
     own, key = new_key(account, place / "host"), new_key(account, keys / "key")
     shutil.copy(key.with_suffix(".pub"), place / "authorized")
-    port = next((port for port in ports if _is_free(host, port)), 0) if ports else free_port()
+    port = next((port for port in ports if is_free(host, port)), 0) if ports else free_port()
     if not port:
         pytest.skip(f"taken on {host}: {ports}")
     settings = account.write(

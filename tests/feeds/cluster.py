@@ -7,7 +7,6 @@ import os
 import secrets
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -16,22 +15,13 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
+from tests.beds.ports import free_ports
+
 
 def server() -> str:
     """nats-server of the wheel beside this Python, or the system's."""
     beside = Path(sys.prefix) / "bin" / "nats-server"
     return str(beside) if beside.exists() else shutil.which("nats-server") or ""
-
-
-def free_ports(count: int) -> list[int]:
-    """Ports that nobody listens on just now."""
-    held = [socket.socket() for _ in range(count)]
-    for each in held:
-        each.bind(("127.0.0.1", 0))
-    ports = [each.getsockname()[1] for each in held]
-    for each in held:
-        each.close()
-    return ports
 
 
 def until(true: Callable[[], bool], seconds: float, what: str) -> None:

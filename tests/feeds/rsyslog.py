@@ -16,7 +16,8 @@ from pathlib import Path
 import pytest
 import trustme
 
-from tests.feeds.cluster import free_ports, until
+from tests.beds.ports import free_port
+from tests.feeds.cluster import until
 
 RSYSLOGD = shutil.which("rsyslogd") or ("/usr/sbin/rsyslogd" if Path("/usr/sbin/rsyslogd").exists() else "")
 
@@ -134,7 +135,7 @@ class Wire:
 
     def __init__(self, to: int) -> None:
         self.to = to
-        self.port = free_ports(1)[0]
+        self.port = free_port()
         self.passed = 0
         self.cuts = 0
         self.cut_at: int | None = None
@@ -191,4 +192,4 @@ class Wire:
         self._listener.close()
 
 
-__all__ = ["Authority", "Rsyslog", "Wire", "free_ports", "listening", "needs", "until"]
+__all__ = ["Authority", "Rsyslog", "Wire", "listening", "needs", "until"]

@@ -13,9 +13,10 @@ import pytest
 
 from guard.events.reader import Reader
 from guard.events.spool import Spool
+from tests.beds.ports import free_port
 from tests.conftest import GUARD
 from tests.feeds import made
-from tests.feeds.cluster import free_ports, until
+from tests.feeds.cluster import until
 from tests.feeds.running import feeds, toml
 
 
@@ -37,7 +38,7 @@ def test_a_destination_that_never_answers_delays_no_other_feed(tmp_path: Path) -
         config = toml(
             tmp_path,
             ['name = "silent"', 'kind = "webhook"', f'url = "http://127.0.0.1:{silent.getsockname()[1]}/"', "timeout = 25"],
-            ['name = "gone"', 'kind = "syslog"', f'server = "127.0.0.1:{free_ports(1)[0]}"', "tls = false"],
+            ['name = "gone"', 'kind = "syslog"', f'server = "127.0.0.1:{free_port()}"', "tls = false"],
             ['name = "file"', 'kind = "jsonl"', f'path = "{tmp_path}/out.jsonl"'],
         )
         with feeds("--config", str(config), "--input", str(tmp_path / "events.jsonl")) as running:

@@ -18,9 +18,9 @@ from pathlib import Path
 import pytest
 
 from guard.events.reader import Reader, rows_of
+from tests.beds.ports import free_port
 from tests.conftest import LONG
 from tests.feeds import made
-from tests.feeds.cluster import free_ports
 from tests.feeds.rsyslog import Authority
 from tests.feeds.running import drained, feeds, toml
 
@@ -33,7 +33,7 @@ def test_a_webhook_that_fails_hangs_and_dies_in_turn_gets_every_event(tmp_path: 
     expected = made.write(tmp_path / "events.jsonl", made.events(count))
     (tmp_path / "key").touch(0o600)
     (tmp_path / "key").write_text(secrets.token_hex(16))
-    port = free_ports(1)[0]
+    port = free_port()
     config = toml(tmp_path, [
         'name = "hook"', 'kind = "webhook"', f'url = "http://127.0.0.1:{port}/guard"', f'hmac_file = "{tmp_path}/key"',
         "batch = 100", "timeout = 0.3", "backoff = 0.01", "backoff_most = 0.2",
@@ -84,7 +84,7 @@ def test_https_checks_both_sides(tmp_path: Path, fault: str) -> None:
     tls.load_cert_chain(tmp_path / "127.0.0.1.pem", tmp_path / "127.0.0.1.key")
     with server(take, tls) as url:
         config = toml(tmp_path, ['name = "hook"', 'kind = "webhook"', f'url = "{url}"', "timeout = 2", *options])
-        words = ("--config", str(config), "--input", str(tmp_path / "events.jsonl"), "--drain", "--timeout", "5")
+        words = ("--config", str(config), "--input", str(tmp_path / "events.jsonl"), "--drain", "--timeout", "5" if fault else "35")
         with feeds(*words) as feed:
             _, said = feed.communicate(timeout=40)
     assert (feed.returncode == 0) is (not fault), said

@@ -16,9 +16,10 @@ from pathlib import Path
 import pytest
 
 from guard.events.wire import Severity
+from tests.beds.ports import free_port
 from tests.conftest import GUARD
 from tests.feeds import made
-from tests.feeds.cluster import free_ports, until
+from tests.feeds.cluster import until
 from tests.feeds.running import drained, feeds, toml
 
 
@@ -196,7 +197,7 @@ def test_a_test_event_goes_through_and_a_dead_destination_is_3(tmp_path: Path) -
     config = toml(
         tmp_path,
         ['name = "file"', 'kind = "jsonl"', f'path = "{tmp_path}/out.jsonl"'],
-        ['name = "dead"', 'kind = "syslog"', f'server = "127.0.0.1:{free_ports(1)[0]}"', "tls = false"],
+        ['name = "dead"', 'kind = "syslog"', f'server = "127.0.0.1:{free_port()}"', "tls = false"],
     )
     tried = subprocess.run([GUARD, "feed", "test", "--config", str(config)], capture_output=True, text=True, check=False)
     assert tried.returncode == 3
@@ -208,7 +209,7 @@ def test_a_test_event_goes_through_and_a_dead_destination_is_3(tmp_path: Path) -
 @pytest.mark.timeout(60)
 def test_prometheus_counts_events_and_shows_how_feeds_do(tmp_path: Path) -> None:
     made.write(tmp_path / "events.jsonl", [*made.events(40), *made.events(7, severity=Severity.HIGH)])
-    port = free_ports(1)[0]
+    port = free_port()
     config = toml(
         tmp_path,
         ['name = "metrics"', 'kind = "prometheus"', f'listen = "127.0.0.1:{port}"', f'textfile = "{tmp_path}/guard.prom"'],

@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.beds.ports import free_port
 from tests.feeds import made
-from tests.feeds.cluster import free_ports, server, until
+from tests.feeds.cluster import server, until
 from tests.feeds.rsyslog import Authority, listening
 from tests.feeds.running import drained, feeds, toml
 
@@ -24,7 +25,7 @@ NODE = "login1.test"
 @contextmanager
 def nats(folder: Path, *lines: str) -> Iterator[int]:
     """One node without a cluster; gives its port."""
-    port = free_ports(1)[0]
+    port = free_port()
     config = folder / "nats.conf"
     config.write_text("\n".join([f"listen: 127.0.0.1:{port}", f'jetstream {{ store_dir: "{folder}/js" }}', *lines]))
     with open(folder / "nats.log", "ab") as log:
@@ -44,15 +45,15 @@ def secret(folder: Path, name: str, value: str) -> str:
     return str(path)
 
 
-def delivered(folder: Path, url: str, options: Sequence[str]) -> tuple[int, str]:
+def delivered(folder: Path, url: str, options: Sequence[str], *, right: bool) -> tuple[int, str]:
     """Deliver ten events; returns the exit code and what was said."""
     made.write(folder / "events.jsonl", made.events(10))
     config = toml(folder, [
         'name = "fleet"', 'kind = "nats"', f'servers = ["{url}"]', "replicas = 1", "timeout = 2", *options
     ])  # fmt: skip
-    words = ("--config", str(config), "--input", str(folder / "events.jsonl"), "--drain", "--timeout", "8")
+    words = ("--config", str(config), "--input", str(folder / "events.jsonl"), "--drain", "--timeout", "35" if right else "8")
     with feeds(*words) as feed:
-        _, said = feed.communicate(timeout=50)
+        _, said = feed.communicate(timeout=70)
     return int(feed.returncode), said.decode()
 
 
@@ -73,7 +74,7 @@ def test_tls_checks_both_sides(tmp_path: Path, fault: str) -> None:
         f' ca_file: "{tmp_path}/ca.pem", verify: true }}'
     )
     with nats(tmp_path, tls) as port:
-        code, said = delivered(tmp_path, f"tls://127.0.0.1:{port}", options)
+        code, said = delivered(tmp_path, f"tls://127.0.0.1:{port}", options, right=not fault)
     assert (code == 0) is (not fault), said
 
 
@@ -89,7 +90,7 @@ def test_an_nkey_lets_in_whoever_has_its_seed(tmp_path: Path, right: bool) -> No
     public = nkeys.from_seed(bytearray(mine)).public_key.decode()
     with nats(tmp_path, f"authorization {{ users: [{{ nkey: {public} }}] }}") as port:
         file = secret(tmp_path, "seed", (mine if right else seed()).decode() + "\n")
-        code, said = delivered(tmp_path, f"nats://127.0.0.1:{port}", [f'nkey_file = "{file}"'])
+        code, said = delivered(tmp_path, f"nats://127.0.0.1:{port}", [f'nkey_file = "{file}"'], right=right)
     assert (code == 0) is right, said
 
 
@@ -99,7 +100,7 @@ def test_a_token_lets_in_whoever_has_it(tmp_path: Path, right: bool) -> None:
     word = secrets.token_hex(16)
     with nats(tmp_path, f'authorization {{ token: "{word}" }}') as port:
         file = secret(tmp_path, "token", word if right else secrets.token_hex(16))
-        code, said = delivered(tmp_path, f"nats://127.0.0.1:{port}", [f'token_file = "{file}"'])
+        code, said = delivered(tmp_path, f"nats://127.0.0.1:{port}", [f'token_file = "{file}"'], right=right)
     assert (code == 0) is right, said
     assert word not in said
 

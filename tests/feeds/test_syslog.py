@@ -11,9 +11,10 @@ import pytest
 
 from guard.feeds.rfc5424 import framed, message
 from guard.feeds.sink import Item
+from tests.beds.ports import free_port
 from tests.conftest import GUARD
 from tests.feeds import made
-from tests.feeds.cluster import free_ports, until
+from tests.feeds.cluster import until
 from tests.feeds.rsyslog import Authority, Rsyslog, Wire, listening, needs
 from tests.feeds.running import drained, feeds, toml
 
@@ -25,7 +26,7 @@ NODE = "login1.test"
 def test_every_event_arrives_over_tls_with_both_sides_checked(tmp_path: Path) -> None:
     expected = made.write(tmp_path / "events.jsonl", made.events(5000))
     authority = Authority(tmp_path, NODE)
-    port = free_ports(1)[0]
+    port = free_port()
     with Rsyslog.tls(tmp_path, authority, {NODE: port}) as rsyslog:
         until(lambda: listening(port), 20, "rsyslogd")
         config = toml(tmp_path, [
@@ -42,7 +43,7 @@ def test_every_event_arrives_over_tls_with_both_sides_checked(tmp_path: Path) ->
 def test_a_wrong_certificate_delivers_nothing(tmp_path: Path, fault: str) -> None:
     made.write(tmp_path / "events.jsonl", made.events(10))
     authority = Authority(tmp_path, NODE, "login2.test")
-    port = free_ports(1)[0]
+    port = free_port()
     options = authority.options("login2.test" if fault.startswith("certificate") else NODE)
     if fault == "no certificate":
         options = [options[0], options[3]]
@@ -66,7 +67,7 @@ def test_a_cut_sends_the_window_again_and_says_so(tmp_path: Path) -> None:
     count = 6000
     expected = made.write(tmp_path / "events.jsonl", made.events(count))
     authority = Authority(tmp_path, NODE)
-    port = free_ports(1)[0]
+    port = free_port()
     with Rsyslog.tls(tmp_path, authority, {NODE: port}) as rsyslog:
         until(lambda: listening(port), 20, "rsyslogd")
         wire = Wire(port)
@@ -94,7 +95,7 @@ def test_a_cut_sends_the_window_again_and_says_so(tmp_path: Path) -> None:
 @pytest.mark.timeout(90)
 def test_what_may_be_lost_behind_a_small_window_is_told_exactly(tmp_path: Path) -> None:
     made.write(tmp_path / "events.jsonl", made.events(4000))
-    port = free_ports(1)[0]
+    port = free_port()
     with Rsyslog.tcp(tmp_path, port) as rsyslog:
         until(lambda: listening(port), 20, "rsyslogd")
         wire = Wire(port)
@@ -119,7 +120,7 @@ def test_what_may_be_lost_behind_a_small_window_is_told_exactly(tmp_path: Path) 
 def test_relp_loses_nothing_when_the_receiver_is_killed(tmp_path: Path) -> None:
     count = 5000
     expected = made.write(tmp_path / "events.jsonl", made.events(count))
-    port = free_ports(1)[0]
+    port = free_port()
     rsyslog = Rsyslog.relp(tmp_path, port)
     with rsyslog:
         until(lambda: listening(port), 20, "rsyslogd")
@@ -147,15 +148,15 @@ def test_relp_over_tls_checks_both_sides(tmp_path: Path, fault: str) -> None:
     elif fault:
         (tmp_path / "other").mkdir()
         options[0] = Authority(tmp_path / "other", NODE).options(NODE)[0]
-    port = free_ports(1)[0]
+    port = free_port()
     with Rsyslog.relp(tmp_path, port, authority, NODE) as rsyslog:
         until(lambda: listening(port), 20, "rsyslogd")
         config = toml(tmp_path, [
             'name = "siem"', 'kind = "relp"', f'server = "127.0.0.1:{port}"', "timeout = 2", *options
         ])  # fmt: skip
-        words = ("--config", str(config), "--input", str(tmp_path / "events.jsonl"), "--drain", "--timeout", "8")
+        words = ("--config", str(config), "--input", str(tmp_path / "events.jsonl"), "--drain", "--timeout", "8" if fault else "35")
         with feeds(*words) as feed:
-            _, said = feed.communicate(timeout=40)
+            _, said = feed.communicate(timeout=60)
         assert (feed.returncode == 0) is (not fault), said
         if not fault:
             until(lambda: made.ids(rsyslog.events()) == expected, 20, "all events at rsyslogd")

@@ -13,9 +13,10 @@ from pathlib import Path
 import pytest
 
 from guard.fleet.store import Store
+from tests.beds.ports import free_ports
 from tests.feeds import made
 from tests.feeds.cluster import Cluster, server, until
-from tests.feeds.rsyslog import Authority, Rsyslog, free_ports, listening, needs
+from tests.feeds.rsyslog import Authority, Rsyslog, listening, needs
 from tests.feeds.running import drained, feeds, toml
 from tests.fleet.test_ingest import alerts, guard, ingest, state
 
@@ -158,8 +159,8 @@ def test_a_node_can_publish_as_itself_only(cluster: Cluster, passwords: dict[str
         'name = "fleet"', 'kind = "nats"', "create = false", 'node = "login2"', "timeout = 1",
         *login(cluster, home, "login1", passwords["login1"]),
     ])  # fmt: skip
-    with feeds("--config", str(config), "--input", str(events), "--drain", "--timeout", "5") as forger:
-        _, said = forger.communicate(timeout=40)
+    with feeds("--config", str(config), "--input", str(events), "--drain", "--timeout", "12") as forger:
+        _, said = forger.communicate(timeout=60)
     assert forger.returncode == 3
     assert b"permissions violation" in said.lower()
     assert len(cluster.messages()) == 20
