@@ -19,6 +19,7 @@ from pathlib import Path
 
 import pytest
 
+import hypothesis
 ROOT = Path(__file__).resolve().parent.parent
 GUARD = str((ROOT / ".venv/bin").resolve() / "guard")
 LAUNCHER = str(Path(GUARD).parent.parent / "libexec/guard")  # the Python program behind it
@@ -27,6 +28,11 @@ COMPILED = os.environ.get("GUARD_TEST_LAUNCHER") == "exec"
 LONG = bool(os.environ.get("GUARD_TEST_LONG"))
 
 
+# The same examples each time, whatever they take on a busy machine; new ones are looked for by `make test-long`.
+hypothesis.settings.register_profile(
+    "guard", derandomize=not LONG, database=None, deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+)
+hypothesis.settings.load_profile("guard")
 def readable_by_all(path: Path) -> str:
     """A copy of a file of the clone for users who cannot reach it: root's clone often lies in a private home."""
     if os.geteuid() != 0:
