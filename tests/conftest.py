@@ -253,7 +253,14 @@ def project(account: Account) -> Iterator[Path]:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Put each process that runs tests into a group of its own: what is sent to a group ends nobody else's tests."""
+    """Put each process that runs tests into a group of its own: what is sent to a group ends nobody else's tests.
+
+    And whoever started them in the background or by nohup(1) left signals ignored, which programs pass on.
+    """
+    for number in (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP, signal.SIGTERM, signal.SIGTSTP, signal.SIGUSR1, signal.SIGUSR2):
+        if signal.getsignal(number) is signal.SIG_IGN:
+            signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
     if hasattr(config, "workerinput"):
         os.setpgid(0, 0)
 
