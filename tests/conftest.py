@@ -7,6 +7,7 @@ run as that one, with a temporary directory as its home, and skip what needs roo
 from __future__ import annotations
 
 import atexit
+import fcntl
 import os
 import pwd
 import shutil
@@ -14,25 +15,26 @@ import signal
 import subprocess
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import hypothesis
 import pytest
 
-import hypothesis
 ROOT = Path(__file__).resolve().parent.parent
 GUARD = str((ROOT / ".venv/bin").resolve() / "guard")
 LAUNCHER = str(Path(GUARD).parent.parent / "libexec/guard")  # the Python program behind it
 # Each test's first start is the launcher's. GUARD_TEST_LAUNCHER=exec makes it guard-exec's, by starts before it.
 COMPILED = os.environ.get("GUARD_TEST_LAUNCHER") == "exec"
 LONG = bool(os.environ.get("GUARD_TEST_LONG"))
-
-
 # The same examples each time, whatever they take on a busy machine; new ones are looked for by `make test-long`.
 hypothesis.settings.register_profile(
     "guard", derandomize=not LONG, database=None, deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
 )
 hypothesis.settings.load_profile("guard")
+
+
 def readable_by_all(path: Path) -> str:
     """A copy of a file of the clone for users who cannot reach it: root's clone often lies in a private home."""
     if os.geteuid() != 0:
@@ -176,18 +178,33 @@ def end_processes_of(uid: int) -> None:
                 continue
 
 
+@contextmanager
+def users(change: bool) -> Iterator[None]:
+    """Change the machine's users, or rely on their staying as they are: files run beside one another.
+
+    Args:
+        change: whether they are changed here; else by nobody until the block ends.
+    """
+    with open(shutil.which("useradd") or "/dev/null", "rb") as program:  # any file that all runs share
+        fcntl.flock(program, fcntl.LOCK_EX if change else fcntl.LOCK_SH)
+        yield
+
+
 class _Accounts:
     """Users made for this run, and taken away after it."""
 
     def __init__(self) -> None:
         self._made: list[Account] = []
+        self._groups: set[str] = set()
 
     def new(self, groups: Sequence[str] = ()) -> Account:
         name = f"gt{os.getpid() % 100000}x{len(self._made)}"
-        subprocess.run(["useradd", "-m", "-s", "/bin/bash", name], check=True, capture_output=True)
-        for group in groups:
-            subprocess.run(["groupadd", "-f", group], check=True, capture_output=True)
-            subprocess.run(["usermod", "-aG", group, name], check=True, capture_output=True)
+        with users(change=True):
+            subprocess.run(["useradd", "-m", "-s", "/bin/bash", name], check=True, capture_output=True)
+            for group in groups:
+                subprocess.run(["groupadd", "-f", group], check=True, capture_output=True)
+                subprocess.run(["usermod", "-aG", group, name], check=True, capture_output=True)
+        self._groups.update(groups)
         entry = pwd.getpwnam(name)
         account = _with_directories(
             name, entry.pw_uid, entry.pw_gid, Path(entry.pw_dir),
@@ -199,13 +216,16 @@ class _Accounts:
     def remove(self) -> None:
         for account in self._made:
             end_processes_of(account.uid)
-            subprocess.run(["userdel", "-rf", account.name], check=False, capture_output=True)
-            for left in (
+            for left in (  # while the number is still this user's: the next one who is made may get it
                 account.state.parent,
                 Path(f"/var/tmp/guard-{account.uid}"),
                 Path(f"/tmp/guard-{account.uid}"),
             ):
                 shutil.rmtree(left, ignore_errors=True)
+            with users(change=True):
+                subprocess.run(["userdel", "-rf", account.name], check=False, capture_output=True)
+        for group in self._groups:
+            subprocess.run(["groupdel", group], check=False, capture_output=True)
 
 
 def _with_directories(name: str, uid: int, gid: int, home: Path, groups: tuple[int, ...]) -> Account:
@@ -252,6 +272,10 @@ def project(account: Account) -> Iterator[Path]:
     shutil.rmtree(path, ignore_errors=True)
 
 
+_STATE = Path("/var/lib/guard")
+"""What tests of a node mount their own state on, each in a namespace (tests/system/node.py)."""
+
+
 def pytest_configure(config: pytest.Config) -> None:
     """Put each process that runs tests into a group of its own: what is sent to a group ends nobody else's tests.
 
@@ -263,6 +287,14 @@ def pytest_configure(config: pytest.Config) -> None:
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
     if hasattr(config, "workerinput"):
         os.setpgid(0, 0)
+    elif not _STATE.exists():
+        config.add_cleanup(_remove_state)
+
+
+def _remove_state() -> None:
+    """Take it away after the last test of all: rmdir(2) of a directory takes every mount on it along, in any namespace."""
+    with suppress(OSError):  # not made, or somebody else's by now
+        _STATE.rmdir()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.beds.sshd import Sshd, sshd
-from tests.conftest import GUARD, ROOT_HERE, Account
+from tests.conftest import GUARD, ROOT_HERE, Account, users
 
 SETTINGS = "Subsystem sftp /usr/lib/openssh/sftp-server\nMaxStartups 200\nMaxSessions 100\nAcceptEnv LANG LC_*\n"
 
@@ -64,12 +64,14 @@ def way(request: pytest.FixtureRequest, account: Account) -> Iterator[Way]:
     elif not ROOT_HERE:
         pytest.skip("needs root: changes a login shell")
     else:
-        subprocess.run(["usermod", "-s", str(script), account.name], check=True)
+        with users(change=True):
+            subprocess.run(["usermod", "-s", str(script), account.name], check=True)
     try:
         with sshd(account, place, more, as_root=ROOT_HERE) as server:
             yield Way(request.param, account, server, place, config)
     finally:
         if request.param == "shell" and ROOT_HERE:
-            subprocess.run(["usermod", "-s", "/bin/bash", account.name], check=True)
+            with users(change=True):
+                subprocess.run(["usermod", "-s", "/bin/bash", account.name], check=True)
         shutil.rmtree(place, ignore_errors=True)
         shutil.rmtree(config, ignore_errors=True)

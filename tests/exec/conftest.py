@@ -8,7 +8,15 @@ from pathlib import Path
 
 import pytest
 
+from tests.conftest import Account, users
 from tests.exec import written
+
+
+@pytest.fixture
+def same_users(account: Account) -> Iterator[None]:
+    """Nobody makes or removes a user meanwhile: then every start is the launcher's once more (confine/written.py, `Writer`)."""
+    with users(change=False):
+        yield
 
 
 @pytest.fixture(scope="module")

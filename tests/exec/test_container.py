@@ -11,6 +11,8 @@ import pytest
 from tests.conftest import Account
 from tests.exec import written
 
+pytestmark = pytest.mark.usefixtures("same_users")
+
 
 @pytest.fixture(scope="module")
 def alone() -> Iterator[Path]:

@@ -14,6 +14,7 @@ from tests.conftest import LONG, Account
 from tests.exec import written
 from tests.exec.written import Step
 
+pytestmark = pytest.mark.usefixtures("same_users")
 ROUNDS = 4000 if LONG else 120
 _ODD = [b"", b"0", b"-1", b"18446744073709551615", b"99999999999999999999", b"/", b"@", b"@/", b"{tmp}", b"{9}", b"{}",
         b"x" * 5000, b"%s%n", b"\xff\xfe", b"a\0b"]  # fmt: skip
