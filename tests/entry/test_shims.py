@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -188,11 +187,9 @@ def test_around_it_with_a_reason_is_an_event(stage: Stage) -> None:
 def test_broken_the_site_decides(stage: Stage, choice: str, code: int) -> None:
     settings = stage.account.write(stage.config / "entry.toml", f'on_fault_agent = "{choice}"\n')
     policy = stage.account.write(stage.config / "site.toml", "no = = toml\n")
-    began = time.monotonic()
     done = stage.run("claude", "one")
     settings.unlink()
     policy.unlink()
-    assert time.monotonic() - began < 8
     assert done.returncode == code
     assert ("nnp=0" in done.stdout) == (choice == "plain")
     assert done.stderr

@@ -68,7 +68,7 @@ def test_signals_are_as_a_login_gives_them(way: Way) -> None:
 
 def test_a_script_on_standard_input_as_vs_code_starts(way: Way) -> None:
     """The bootstrap of Remote-SSH: a shell that reads a script from stdin and answers between marks."""
-    from tests.beds.sshd import free_port
+    from tests.beds.ports import free_port
 
     for shell in ("sh", "bash -s", "bash --login -c bash"):
         script = b"echo a1b2: running\nuname -m\necho 'listeningOn==1234=='\nexit 0\n"
@@ -145,7 +145,7 @@ def test_ports_are_forwarded_as_sshd_allows(way: Way) -> None:
         listener.bind(("127.0.0.1", 0))
         listener.listen()
         threading.Thread(target=lambda: listener.accept()[0].sendall(b"through"), daemon=True).start()
-        from tests.beds.sshd import free_port
+        from tests.beds.ports import free_port
 
         port = free_port()
         client = subprocess.Popen(
@@ -189,17 +189,19 @@ def test_an_interactive_session(way: Way) -> None:
         assert "-bash-" in told
         assert "m" in told.split("-bash-")[1].split("\r")[0], "job control"
         assert "login_shell    \ton" in told
-        remote.type("sleep 60\r")
-        time.sleep(0.3)
+        remote.type("sh -c 'echo be\"\"gun; exec sleep 60'\r")
+        remote.expect("begun")
         remote.type("\x03")
         remote.expect("@@> ")
         remote.type("echo code=$?\r")
         assert "code=130" in remote.expect("@@> ")
-        remote.type("sleep 0.5\r")
-        time.sleep(0.2)
+        gate = way.account.home / "gate"
+        remote.type("sh -c 'echo be\"\"gun; until [ -e gate ]; do sleep 0.1; done'\r")
+        remote.expect("begun")
         remote.type("\x1a")
         remote.expect("Stopped")
         remote.expect("@@> ")
+        way.account.write(gate)
         remote.type("fg; echo back=$?\r")
         remote.expect("back=0")
         remote.expect("@@> ")
@@ -215,7 +217,8 @@ def test_an_interactive_session(way: Way) -> None:
         assert remote.wait(20) == 42
     finally:
         remote.close()
-        (way.account.home / ".bash_profile").unlink()
+        for name in (".bash_profile", "gate"):
+            (way.account.home / name).unlink(missing_ok=True)
 
 
 def test_the_history_is_the_persons_and_the_hooks_are_in_force(way: Way) -> None:

