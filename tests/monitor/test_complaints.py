@@ -113,7 +113,7 @@ def test_short_lived_processes_are_not_missed(monitor: Monitor) -> None:
 def test_io_uring_does_not_go_round_the_rules(monitor: Monitor) -> None:
     odd = monitor.place / "odd"
     subprocess.run(["gcc", "-O1", "-w", "-o", str(odd), str(HERE / "suite/odd.c")], check=True)
-    root = monitor.act(f"{odd} ring-bind 39871; touch done")
+    root = monitor.act(f"{odd} ring-bind 29871; touch done")
     monitor.until(lambda e: e["rule"] in ("bind-outside", "io-uring"), root)
 
 
@@ -135,7 +135,7 @@ DAY = {
     "npm install with a script": "npm install --silent --no-audit --no-fund --foreground-scripts {u}/greet-1.0.0.tgz",
     "make": "cp -r {work} m && cd m && make -s && make -s",
     "pytest": "cp -r {work} q && cd q && {python} -m pytest -q -p no:cacheprovider test_x.py",
-    "apt download": "apt-get download hostname 2>/dev/null; apt-cache policy hostname > /dev/null; true",
+    "apt download": "timeout 20 apt-get -o Acquire::Retries=0 download hostname 2>/dev/null; apt-cache policy hostname > /dev/null; true",
     "an API's answer in a variable": 'x=$(curl -s {u}/d); echo "$x" | python3 -c "import json,sys; print(json.load(sys.stdin))"; '
     "echo \"$x\" | sed s/a/b/ | awk '{{print}}' | sort | head -1",
     "archives": "tar cf x.tar {work}/Makefile 2>/dev/null; tar xf x.tar; gzip x.tar; gunzip x.tar.gz; rm x.tar",

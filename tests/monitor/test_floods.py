@@ -10,7 +10,7 @@ import pytest
 from tests.conftest import LONG
 from tests.monitor.running import WAIT, Monitor, events_service, running
 
-pytestmark = [pytest.mark.root, pytest.mark.usefixtures("kernel_side"), pytest.mark.timeout(600 if LONG else 180)]
+pytestmark = [pytest.mark.root, pytest.mark.usefixtures("kernel_side"), pytest.mark.timeout(600)]
 MANY = 100_000 if LONG else 6_000
 ALERTS = 200
 OUTSIDE = "127.93.0.0/16"

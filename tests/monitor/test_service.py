@@ -459,7 +459,7 @@ def test_ordinary_acts_of_an_agent_ask_for_nobody_s_attention(monitor: Monitor) 
 
 def test_above_the_site_s_cap_on_cost_only_execs_and_binds_are_watched_and_that_is_told() -> None:
     """Longer than other tests: above the cap for half a minute is what the site has to pay before anything is taken off."""
-    act = "touch f; chmod 777 f; /usr/bin/python3 -c 'import socket as s; t=s.socket(); t.bind((\"0.0.0.0\", 39871))'"
+    act = "touch f; chmod 777 f; /usr/bin/python3 -c 'import socket as s; t=s.socket(); t.bind((\"0.0.0.0\", 29871))'"
     with running(config="[monitor]\nmax_cost = 0.001\n") as made:
         before = made.act(act)
         assert made.rule("world-writable", before)
@@ -484,7 +484,7 @@ def test_above_the_site_s_cap_on_cost_only_execs_and_binds_are_watched_and_that_
 def test_it_holds_at_most_forty_megabytes_with_a_tree_at_work_and_its_rules_used(served: bool) -> None:
     acts = (
         "touch f; chmod 777 f", f"/bin/true --token {token()}", "for i in $(seq 500); do /bin/true $i; done",
-        "/usr/bin/python3 -c 'import socket as s; t=s.socket(); t.bind((\"0.0.0.0\", 39873)); t.listen()'",
+        "/usr/bin/python3 -c 'import socket as s; t=s.socket(); t.bind((\"0.0.0.0\", 29873)); t.listen()'",
     )  # fmt: skip
     with running() as made, events_service(made) if served else nullcontext():
         assert made.process is not None
