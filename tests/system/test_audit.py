@@ -137,16 +137,20 @@ def test_what_cannot_be_started_has_the_shells_code(account: Account, argv: list
 
 
 def test_an_interrupt_before_anything_is_started_starts_nothing(account: Account, folder: Path) -> None:
-    # A first start compiles for a while; whenever the interrupt comes, it is one or the other.
+    # A first start compiles for a while; whenever the interrupt comes, it is one or the other. The last comes while it
+    # compiles: then there is a child that does.
     seen = set()
-    for wait in (0.02, 0.05, 0.1, 0.15, 0.2):
+    for wait in (0.02, 0.05, 0.1, 0.15, 0.2, None):
         shutil.rmtree(account.state / "plans", ignore_errors=True)
         process = subprocess.Popen(
             [GUARD, "run", "--", "sh", "-c", "trap 'exit 7' INT; echo started; sleep 5 & wait"],
             cwd=folder, env=account.environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
             start_new_session=True, **account.identity(),  # type: ignore[call-overload]
         )  # fmt: skip
-        time.sleep(wait)
+        children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
+        end = time.monotonic() + (20 if wait is None else wait)
+        while time.monotonic() < end and not (wait is None and children.read_text()):
+            time.sleep(0.002)
         os.killpg(process.pid, signal.SIGINT)
         said, told = process.communicate(timeout=20)
         assert "Traceback" not in told or not said

@@ -271,8 +271,8 @@ def test_control_c_ends_the_command(stage: Stage) -> None:
 @NESTED
 def test_an_orphan_that_holds_a_pipe_holds_it_no_longer_than_without_guard(stage: Stage) -> None:
     done = stage.account.command(
-        ["bash", "-c", " ".join(guarded(stage)) + " sh -c 'sleep 10 > /dev/null 2>&1 & echo hi' | cat"], cwd=stage.project,
-        timeout=9,
+        ["bash", "-c", " ".join(guarded(stage)) + " sh -c 'sleep 60 > /dev/null 2>&1 & echo hi' | cat"], cwd=stage.project,
+        timeout=50,
     )  # fmt: skip
     assert done.stdout == "hi\n"
 

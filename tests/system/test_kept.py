@@ -16,7 +16,7 @@ SCRIPT = """
 set -eu
 cd {git}
 {act}
-for i in $(seq 300); do [ -e {name} ] || exit 7; sleep 0.01; done
+for i in $(seq 3000); do [ -e {name} ] || exit 7; sleep 0.01; done
 """
 MADE = {
     "a file": "echo mine > {name}",
@@ -82,7 +82,7 @@ EXCHANGE = "/usr/bin/python3 -c 'import ctypes, sys; sys.exit(ctypes.CDLL(None).
 def test_another_directory_on_the_way_is_watched_as_well(stage: Stage, git: Path, act: str, how: str) -> None:
     script = ANOTHER[act].format(exchange=EXCHANGE)
     policy = masked(stage.account) if how == "masked" else stage.policy(NO_MASK)
-    wait = "for i in $(seq 100); do [ -e .git/commondir ] || break; sleep 0.05; done; sleep 0.1; true"
+    wait = "for i in $(seq 600); do [ -e .git/commondir ] || break; sleep 0.05; done; sleep 0.1; true"
     stage.account.guard(["sh", "-c", f"{script}; {wait}"], "--no-project-policy", policy=policy, cwd=stage.project)
     assert not (git / "commondir").exists()
     stage.account.command(["sh", "-c", f"rm -rf .git* away made; mkdir .git; {script}"], cwd=stage.project)
@@ -95,8 +95,9 @@ def test_a_project_in_a_writable_place_is_watched_though_it_be_replaced(stage: S
     project = top / "project"
     stage.account.command(["git", "init", "-q", "--template=", str(project)])
     policy = stage.policy(f'schema = 1\nname = "top"\nextends = "login-node"\n[files]\nmask = "{how}"\nwrite = ["{top}"]\n')
-    script = f"cd {top}; mv project away; mkdir -p project/.git; echo mine > project/.git/commondir; sleep 1; true"
-    done = stage.account.guard(["sh", "-c", script], "--no-project-policy", policy=policy, cwd=project)
+    script = f"cd {top}; mv project away; mkdir -p project/.git; echo mine > project/.git/commondir"
+    wait = "for i in $(seq 600); do [ -e project/.git/commondir ] || break; sleep 0.05; done; true"
+    done = stage.account.guard(["sh", "-c", f"{script}; {wait}"], "--no-project-policy", policy=policy, cwd=project)
     if "not started" in done.stderr:
         pytest.skip("no mask here")
     assert not (project / ".git/commondir").exists()
@@ -167,7 +168,7 @@ import os, sys, time
 os.chdir(sys.argv[1])
 open("commondir", "w").close()
 os.chmod(".", 0o555)
-end = time.monotonic() + 3
+end = time.monotonic() + float(sys.argv[2])
 while time.monotonic() < end and os.path.exists("commondir"):
     time.sleep(0.01)
 there = os.path.exists("commondir")
@@ -177,8 +178,8 @@ os.chmod(".", 0o755)
 
 
 def test_a_directory_closed_at_once_keeps_nothing(stage: Stage, git: Path) -> None:
-    done = stage.account.guard([PYTHON, "-c", CLOSED, str(git)], "--no-project-policy", policy=masked(stage.account),
+    done = stage.account.guard([PYTHON, "-c", CLOSED, str(git), "30"], "--no-project-policy", policy=masked(stage.account),
                                cwd=stage.project)  # fmt: skip
     assert done.stdout == "gone 0o555\n", done.stderr
-    bare = stage.account.command([PYTHON, "-c", CLOSED, str(git)], cwd=stage.project)
+    bare = stage.account.command([PYTHON, "-c", CLOSED, str(git), "0.2"], cwd=stage.project)
     assert bare.stdout == "there 0o555\n"

@@ -30,8 +30,9 @@ def shown(path: Path) -> str:
     return "".join(event[2] for event in events if event[1] == "o")
 
 
-def at_terminal(account: Account, project: Path, *command: str) -> Terminal:
-    return Terminal(account, [GUARD, "run", "--recording", str(account.home / "r.cast"), "--", *command], project)
+def at_terminal(account: Account, project: Path, *command: str, size: tuple[int, int] | None = None) -> Terminal:
+    argv = [GUARD, "run", "--recording", str(account.home / "r.cast"), "--", *command]
+    return Terminal(account, argv, project, size=size)
 
 
 def test_a_key_is_shown_and_not_kept(account: Account, project: Path, key: str) -> None:
@@ -84,11 +85,9 @@ def test_interrupt_reaches_the_command_alone(account: Account, project: Path) ->
 
 
 def test_the_session_has_a_terminal_of_the_same_size(account: Account, project: Path) -> None:
-    with at_terminal(
-        account, project, "sh", "-c", "trap 'stty size; exit' WINCH; echo ready; while :; do sleep 0.05; done"
-    ) as terminal:
-        termios.tcsetwinsize(terminal.master, (33, 111))
-        terminal.expect("ready")
+    script = "trap 'stty size; exit' WINCH; stty size; echo ready; while :; do sleep 0.05; done"
+    with at_terminal(account, project, "sh", "-c", script, size=(33, 111)) as terminal:
+        assert "33 111" in terminal.expect("ready")
         termios.tcsetwinsize(terminal.master, (44, 122))
         terminal.expect("44 122")
         assert terminal.wait() == 0

@@ -357,11 +357,14 @@ def test_an_exception_that_has_ended_widens_nothing(node: Node, canary: Account,
 
 
 def test_a_date_alone_holds_until_its_day_has_ended(node: Node, canary: Account, shared: Path) -> None:
-    now = datetime.datetime.now(datetime.UTC)
     node.write("site.toml", FLOOR)
-    node.write("exceptions.d/move.toml", exception(shared, str(now.date())))
-    assert writes(node, canary, shared)
-    node.write("exceptions.d/move.toml", exception(shared, str(now.date() - datetime.timedelta(days=1))))
+    wrote, day = False, None
+    while day != datetime.datetime.now(datetime.UTC).date():  # once more where midnight came meanwhile
+        day = datetime.datetime.now(datetime.UTC).date()
+        node.write("exceptions.d/move.toml", exception(shared, str(day)))
+        wrote = writes(node, canary, shared)
+    assert wrote
+    node.write("exceptions.d/move.toml", exception(shared, str(day - datetime.timedelta(days=1))))
     assert not writes(node, canary, shared)
 
 

@@ -127,7 +127,7 @@ def test_who_reads_the_output_sees_its_end_when_the_command_closes_it(account: A
     try:
         assert process.stderr.readline() == b"closed\n"
         assert process.stdout.read() == b""
-        assert select.select([extra_read], [], [], 10)[0]
+        assert select.select([extra_read], [], [], 30)[0]
         assert os.read(extra_read, 1) == b""
         with pytest.raises(BrokenPipeError):
             os.write(process.stdin.fileno(), b"x")
@@ -361,13 +361,15 @@ def test_a_daemon_that_outlives_the_command_stays_supervised(account: Account, p
 
 
 def test_a_stopped_command_stops_guard_and_goes_on_with_it(account: Account, project: Path) -> None:
-    with _session(account, project, "echo ready; sleep 1; echo done") as (process, _, command):
+    script = "echo ready; until [ -e go ]; do sleep 0.05; done; echo done"
+    with _session(account, project, script) as (process, _, command):
         for resume in (process.pid, command):
             os.kill(command, signal.SIGSTOP)
             _, status = os.waitpid(process.pid, os.WUNTRACED)
             assert os.WIFSTOPPED(status)
             os.kill(resume, signal.SIGCONT)
             _until(lambda: _state(process.pid) != "T" and _state(command) != "T")
+        account.write(project / "go")
         assert process.stdout.read() == "done\n"  # type: ignore[union-attr]
 
 
@@ -460,17 +462,18 @@ def test_control_z_stops_and_fg_and_bg_go_on(account: Account, project: Path) ->
 def test_a_command_in_the_background_stops_when_it_reads_and_goes_on_in_front(account: Account, project: Path) -> None:
     with Terminal(account, SHELL, project) as terminal:
         terminal.type(_guarded("bash -c 'read line; echo got $line' &"))
-        terminal.type("sleep 0.5; jobs\n")
+        terminal.type("while jobs -r | grep -q guard; do sleep 0.1; done; jobs\n")
         terminal.expect("Stopped")
         terminal.type("fg\n")
         terminal.expect(" run --policy")
         terminal.type("hello\n")
         terminal.expect("got hello")
-        terminal.type(_guarded("bash -c 'echo re\"\"ady; sleep 1; echo fin\"\"ished'"))
+        terminal.type(_guarded("bash -c 'echo re\"\"ady; until [ -e go ]; do sleep 0.1; done; echo fin\"\"ished'"))
         terminal.expect("ready")
         terminal.type("\x1a")
         terminal.expect("Stopped")
         terminal.type("bg\n")
+        account.write(project / "go")
         terminal.expect("finished")
         terminal.type("exit 0\n")
         assert terminal.wait() == 0

@@ -17,13 +17,14 @@ from typing import Any
 import pytest
 
 from guard.confine.handlers.names import servers
+from tests.beds.ports import free_port, free_ports
 from tests.conftest import LONG
 from tests.system.stage import PYTHON, Stage, guarded
 
 TRIES = 10_000 if LONG else 300
 
 PRELUDE = """
-import ctypes, errno, json, os, signal, socket, struct, sys, threading, time
+import ctypes, errno, json, os, select, signal, socket, struct, sys, threading, time
 libc = ctypes.CDLL(None, use_errno=True)
 V4, V6, TCP, UDP = socket.AF_INET, socket.AF_INET6, socket.SOCK_STREAM, socket.SOCK_DGRAM
 def code(act, *args):
@@ -79,13 +80,6 @@ def network(**values: object) -> str:
     """The text of a policy that differs from login-node in these keys of [network]."""
     lines = "\n".join(f"{key} = {value}" for key, value in values.items())
     return f'schema = 1\nname = "net"\nextends = "login-node"\nreason = "a test"\n[network]\n{lines}\n'
-
-
-def free_port(kind: int = socket.SOCK_STREAM) -> int:
-    with socket.socket(type=kind) as held:
-        held.bind(("0.0.0.0", 0))
-        port: int = held.getsockname()[1]
-        return port
 
 
 @contextmanager
@@ -346,8 +340,9 @@ def test_its_wildcard_becomes_the_address_that_it_may_bind(ground: Stage, allowa
 
 def test_another_port_is_not_its(ground: Stage, allowance: Any) -> None:
     host, port, policy = allowance
-    assert inside(ground, BIND, host, port + 1, policy=policy) == [EACCES, "127.0.0.1"]
-    assert outside(ground, BIND, host, port + 1) == [0, host]
+    another = next(each for each in free_ports(2) if each != port)
+    assert inside(ground, BIND, host, another, policy=policy) == [EACCES, "127.0.0.1"]
+    assert outside(ground, BIND, host, another) == [0, host]
 
 
 @pytest.mark.parametrize("how", ["anonymous", "patched"])
@@ -481,15 +476,17 @@ with socket.socket() as new:
     found += [code(new.connect, name), code(new.connect, name), code(new.connect, nobody)]  # 0, EISCONN, EISCONN
 with socket.socket() as new:
     found += [code(new.connect, nobody), code(new.connect, name), new.getpeername() == name]
+def settled(new):
+    select.select([], [new], [], 30)
 with socket.socket() as new:
     new.setblocking(False)
     found += [code(new.connect, name)]
-    time.sleep(0.05)
+    settled(new)
     found += [new.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR), code(new.connect, name), code(new.connect, name)]
 with socket.socket() as new:
     new.setblocking(False)
     found += [code(new.connect, nobody)]
-    time.sleep(0.05)
+    settled(new)
     found += [new.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)]
 with socket.socket() as new:
     found += [code(new.connect, name), code(raw, "connect", new.fileno(), bytes(16)), code(new.connect, name)]
@@ -526,12 +523,12 @@ server.bind(("127.0.0.1", 0))
 server.listen(0)
 name = server.getsockname()
 held = []
-for _ in range(2):  # as many as the queue takes; the next handshake is not answered
+for _ in range(2):  # as many as the queue takes; the next handshake is not answered, for two minutes
     one = socket.socket()
     one.setblocking(False)
     code(one.connect, name)
     held.append(one)
-time.sleep(0.05)
+    select.select([], [one], [], 1)
 """
 
 
@@ -547,7 +544,7 @@ start = time.monotonic()
 with socket.socket() as new:
     new.connect(other.getsockname())
 took = time.monotonic() - start
-print(json.dumps([sum(thread.is_alive() for thread in threads) > 10, took < 2]), flush=True)
+print(json.dumps([sum(thread.is_alive() for thread in threads) > 10, took < 20]), flush=True)
 os._exit(0)
 """
     assert both(ground, code) == ([True, True], [True, True])
@@ -559,22 +556,16 @@ os.set_blocking(hears, False)
 signal.signal(signal.SIGALRM, lambda *_: None)
 signal.siginterrupt(signal.SIGALRM, sys.argv[1] == "interrupt")
 signal.set_wakeup_fd(hears)  # written by the handler itself, whatever Python does
-def drain():
+def drain():  # nobody else makes room in the queue: the call cannot be done before the handler has run
     os.read(heard, 1)
-    times.append(time.monotonic() - start)
     if sys.argv[1] == "restart":
         while True:
             server.accept()
-def recorded():
-    while not times:
-        time.sleep(0.005)
-    return times[0]
-times, start = [], time.monotonic()
 threading.Thread(target=drain, daemon=True).start()
 new = socket.socket()
-signal.setitimer(signal.ITIMER_REAL, 0.2)
-answer = code(raw, "connect", new.fileno(), sockaddr(V4, *name))
-print(json.dumps([answer, recorded() < 0.9]), flush=True)
+# Again and again where it must interrupt: the first may come before the call.
+signal.setitimer(signal.ITIMER_REAL, 0.2, 0.2 if sys.argv[1] == "interrupt" else 0)
+print(code(raw, "connect", new.fileno(), sockaddr(V4, *name)), flush=True)
 os._exit(0)
 """
 
@@ -582,8 +573,7 @@ os._exit(0)
 @pytest.mark.parametrize(("how", "answer"), [("interrupt", EINTR), ("restart", 0)])
 def test_a_handler_runs_while_a_connect_waits(ground: Stage, how: str, answer: int) -> None:
     """And SA_RESTART decides, as without guard, whether the call fails or goes on."""
-    confined, bare = both(ground, SIGNALLED, how)
-    assert confined == bare == [answer, True]
+    assert both(ground, SIGNALLED, how) == (answer, answer)
 
 
 def test_a_connect_that_waits_ends_with_its_program(ground: Stage) -> None:
@@ -595,7 +585,7 @@ time.sleep(0.2)
 start = time.monotonic()
 os.kill(child, int(sys.argv[1]))
 status = os.waitpid(child, 0)[1]
-print(json.dumps([os.waitstatus_to_exitcode(status), time.monotonic() - start < 2]))
+print(json.dumps([os.waitstatus_to_exitcode(status), time.monotonic() - start < 20]))
 """
     for number in (9, 15, 3):
         assert both(ground, code, number) == ([-number, True], [-number, True])
@@ -623,7 +613,7 @@ new = socket.socket()
 new.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", 0, 300000))
 start = time.monotonic()
 answer = code(raw, "connect", new.fileno(), sockaddr(V4, *name))
-print(json.dumps([answer, 0.25 < time.monotonic() - start < 2]))
+print(json.dumps([answer, 0.25 < time.monotonic() - start < 20]))
 """
     assert both(ground, code) == ([EINPROGRESS, True], [EINPROGRESS, True])
 
@@ -661,13 +651,14 @@ with socket.socket(type=UDP) as server, socket.socket(type=UDP) as client:
 
 ANSWERED = """
 with socket.socket(type=UDP) as client:
-    client.settimeout(5)
+    client.settimeout(20)
     if sys.argv[3] == "bound":
         client.bind(("0.0.0.0", 0))  # musl's resolver
     client.sendto(b"asked", (sys.argv[1], int(sys.argv[2])))
-    said, peer = client.recvfrom(99)
-    client.settimeout(0.3)
-    print(json.dumps([said.decode(), peer[0], code(client.recv, 9)]))
+    heard = [client.recvfrom(99)]
+    while heard[-1][0] == b"uncalled":
+        heard.append(client.recvfrom(99))
+    print(json.dumps([heard[-1][0].decode(), heard[-1][1][0], len(heard) > 1]))
 """
 
 
@@ -680,17 +671,17 @@ def test_only_who_was_asked_can_answer(ground: Stage, own_address: str, how: str
 
         def answer() -> None:
             said, peer = server.recvfrom(99)
-            server.sendto(said + b" and answered", peer)
             stranger.sendto(b"uncalled", peer)
+            server.sendto(said + b" and answered", peer)
 
         thread = threading.Thread(target=answer, daemon=True)
         thread.start()
         policy = ground.policy(network(connect=f'[{{ ports = [{port}], to = "{own_address}/32" }}]'))
         run = inside if guarded else outside
-        said, peer, more = run(ground, ANSWERED, own_address, port, how, **({"policy": policy} if guarded else {}))
+        said, peer, uncalled = run(ground, ANSWERED, own_address, port, how, **({"policy": policy} if guarded else {}))
         thread.join(5)
     assert (said, peer) == ("asked and answered", own_address)
-    assert (more == 0) is not guarded
+    assert uncalled is not guarded
 
 
 @pytest.fixture(scope="module")
@@ -737,17 +728,22 @@ for port in (5000, 443, 53):
     with socket.socket(type=socket.SOCK_DGRAM) as new:
         new.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         new.bind((sys.argv[1], port))
-        new.sendto(b"from %d" % port, (sys.argv[2], int(sys.argv[3])))
+        for target in sys.argv[3:]:
+            new.sendto(b"from %d" % port, (sys.argv[2], int(target)))
 """
 
 
 def heard(stage: Stage, neighbour: Any, how: str, port: int = 0, **more: Any) -> list[Any]:
     """What a UDP socket of the tree's hears of another host that sends from ports 5000, 443 and 53."""
     ours, its, there = neighbour
-    with running(stage, HEARS, ours, port, how, **more) as answer:
+    with running(stage, HEARS, ours, port, how, **more) as answer, socket.socket(type=socket.SOCK_DGRAM) as witness:
         seen(stage, "serving")
         bound = (stage.project / "port").read_text()
-        subprocess.run([*there, PYTHON, "-c", SENDS, its, ours, bound], check=True)
+        witness.bind((ours, 0))
+        witness.settimeout(30)
+        subprocess.run([*there, PYTHON, "-c", SENDS, its, ours, bound, str(witness.getsockname()[1])], check=True)
+        for _ in range(3):  # what was sent before each of these has come, too
+            witness.recv(99)
         with socket.socket(type=socket.SOCK_DGRAM) as near:
             near.sendto(b"from here", ("127.0.0.1" if how != "bound" else ours, int(bound)))
         stage.account.write(stage.project / "go")
@@ -876,15 +872,20 @@ tries, reached = int(sys.argv[1]), 0
 own = socket.create_server(("127.0.0.1", 0), backlog=1024)
 right, wrong = struct.pack("!H", own.getsockname()[1]), struct.pack("!H", int(sys.argv[2]))
 page[:16] = sockaddr(V4, "127.0.0.1", 0)
+until = time.monotonic() + 60
 child = os.fork()
 if child == 0:
     own.close()
+    page[100] = 1
     while True:
         page[2:4] = right
         page[2:4] = wrong
+while not page[100]:
+    time.sleep(0.001)
 at = ctypes.addressof(ctypes.c_char.from_buffer(page))
 own.setblocking(False)
-for _ in range(tries):
+while tries > 0 or (sys.argv[3] == "bare" and not reached and time.monotonic() < until):
+    tries -= 1
     with socket.socket() as new:
         new.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         if libc.connect(new.fileno(), ctypes.c_void_p(at), 16) == 0:
@@ -913,8 +914,8 @@ def test_a_destination_rewritten_while_it_is_judged_wins_nothing(ground: Stage) 
         thread = threading.Thread(target=drain, daemon=True)
         thread.start()
         port = server.getsockname()[1]
-        assert inside(ground, CONNECT_RACE, TRIES, port, timeout=600) == 0
-        assert outside(ground, CONNECT_RACE, min(TRIES, 1000), port, timeout=600) > 0
+        assert inside(ground, CONNECT_RACE, TRIES, port, "confined", timeout=600) == 0
+        assert outside(ground, CONNECT_RACE, 0, port, "bare", timeout=600) > 0
         stop.set()
         thread.join()
 
