@@ -87,9 +87,12 @@ def _bound(netlink: "_socket.socket", family: int, kind: int, port: int) -> "Ite
 
 
 def bound_by_proc(kind: int, port: int) -> "list[Receiver]":
-    """As `bound`, out of /proc/net: every mark is an inode, negative. A port of 0 is every port."""
+    """As `bound`, out of /proc/net: every mark is an inode, negative. A port of 0 is every port.
+
+    A table comes in pages, and a socket that ends between two of them can hide another one: it is read twice.
+    """
     found = []
-    for name in ("tcp", "tcp6") if kind == _socket.SOCK_STREAM else ("udp", "udp6"):
+    for name in 2 * (("tcp", "tcp6") if kind == _socket.SOCK_STREAM else ("udp", "udp6")):
         try:
             with open("/proc/net/" + name, "rb") as file:
                 lines = file.read().split(b"\n")[1:]
