@@ -250,6 +250,8 @@ class Through(enum.Enum):
     SOCKET = "socket"
     """AF_UNIX."""
     MAPPING = "mapping"
+    TERMINAL = "terminal"
+    """A pseudo-terminal: what a program in it wrote, read by who holds it (script, expect)."""
 
 
 @dataclass(frozen=True)

@@ -66,7 +66,7 @@ _BY = (CodeBy.NONE, CodeBy.STDIN, CodeBy.ARGUMENT, CodeBy.FILE, CodeBy.DESCRIPTO
 _HOW = (
     CodeHow.STDIN, CodeHow.DESCRIPTOR, CodeHow.SCRIPT, CodeHow.SOURCED, CodeHow.EXECUTED, CodeHow.MAPPED,
 )  # fmt: skip
-_THROUGH = (Through.PIPE, Through.FILE, Through.SOCKET, Through.MAPPING)
+_THROUGH = (Through.PIPE, Through.FILE, Through.SOCKET, Through.MAPPING, Through.TERMINAL)
 _MODE_BY = (
     ModeBy.CHMOD, ModeBy.ACL, ModeBy.DEFAULT_ACL, ModeBy.OPEN, ModeBy.MKDIR, ModeBy.MKNOD, ModeBy.BIND,
 )  # fmt: skip

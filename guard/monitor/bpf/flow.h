@@ -5,95 +5,10 @@
  * before or after the writer does, on another CPU: so both sides leave their name and look for the other's, in this
  * order, and whoever comes second alerts. */
 #pragma once
-#include "state.h"
+#include "interpreter.h"
 
 static __always_inline bool fetcher_is_exempt(struct proc *p) {
     return p->flags & (F_HARNESS | F_TRUSTED);
-}
-/* Every program asks for names: that marks nobody. But a stream from port 53 is no question for a name, and a program
- * whose work is to ask (dig) hands on what the answer says, whoever answered. */
-enum dns { DNS_NAMES, DNS_STREAM, DNS_CLIENT };
-static __always_inline bool is_outside4(u32 address, u16 port, u32 dns) {
-    struct address4 key = {32, address};
-    u32 number = swap16(port);
-    if (bpf_map_lookup_elem(&outside4, &key))
-        return number != 53 || dns != DNS_NAMES;
-    if (number == 53 && dns == DNS_CLIENT)
-        return true;
-    if ((address & 0xff) == 127)
-        return bpf_map_lookup_elem(&proxies, &number) != 0;
-    return address != 0 && (number != 53 || dns != DNS_NAMES);
-}
-static __always_inline bool is_outside6(u32 *a, u16 port, u32 dns) {
-    struct address6 key = {128, {a[0], a[1], a[2], a[3]}};
-    u32 number = swap16(port);
-    if (!a[0] && !a[1] && a[2] == swap32(0xffff))
-        return is_outside4(a[3], port, dns);
-    if (bpf_map_lookup_elem(&outside6, &key))
-        return number != 53 || dns != DNS_NAMES;
-    if (number == 53 && dns == DNS_CLIENT)
-        return true;
-    if (!a[0] && !a[1] && !a[2] && (a[3] == swap32(1) || !a[3]))
-        return a[3] && bpf_map_lookup_elem(&proxies, &number) != 0;
-    return number != 53 || dns != DNS_NAMES;
-}
-
-/* Where a socket's data is told apart: an AF_UNIX socket by its own inode, a TCP connection over loopback by its two
- * ends as the reader sees them. `outside` is set where the peer is outside. 0: nothing that is followed. */
-static __always_inline int socket_key(struct sock *sk, bool writing, struct key *key, bool *outside, u8 *peer, u32 *port,
-                                      u32 program) {
-    u16 family = BPF_CORE_READ(sk, __sk_common.skc_family);
-    u32 dns = program & P_RESOLVER ? DNS_CLIENT : BPF_CORE_READ(sk, sk_type) == SOCK_STREAM ? DNS_STREAM : DNS_NAMES;
-    u32 mine, theirs;
-    *outside = false;
-    if (family == AF_UNIX) {
-        struct sock *end = sk;
-        if (writing)
-            end = BPF_CORE_READ((struct unix_sock *)sk, peer);
-        if (!end)
-            return 0;
-        /* Until it is accepted a peer has no inode: its address stands in; the reader looks for both. */
-        struct inode *inode = BPF_CORE_READ(end, sk_socket, file, f_inode);
-        if (!inode) {
-            key->number = (u64)end;
-            key->device = 0xfffffffe;
-            key->generation = 0;
-            return 1;
-        }
-        *key = inode_key(inode);
-        return 1;
-    }
-    if (family == AF_INET) {
-        mine = BPF_CORE_READ(sk, __sk_common.skc_rcv_saddr);
-        theirs = BPF_CORE_READ(sk, __sk_common.skc_daddr);
-        *outside = is_outside4(theirs, BPF_CORE_READ(sk, __sk_common.skc_dport), dns);
-        peer[10] = peer[11] = 0xff;
-        __builtin_memcpy(peer + 12, &theirs, 4);
-    } else if (family == AF_INET6) {
-        u32 a[4] = {}, b[4] = {};
-        BPF_CORE_READ_INTO(&a, sk, __sk_common.skc_v6_daddr);
-        BPF_CORE_READ_INTO(&b, sk, __sk_common.skc_v6_rcv_saddr);
-        mine = b[3];
-        theirs = a[3];
-        *outside = is_outside6(a, BPF_CORE_READ(sk, __sk_common.skc_dport), dns);
-        __builtin_memcpy(peer, a, 16);
-    } else {
-        return 0;
-    }
-    u32 here = BPF_CORE_READ(sk, __sk_common.skc_num);
-    u32 there = swap16(BPF_CORE_READ(sk, __sk_common.skc_dport));
-    *port = there;
-    if (*outside || !there)
-        return *outside;
-    key->device = 0xffffffff;
-    if (writing) {
-        key->number = (u64)theirs << 32 | mine;
-        key->generation = there << 16 | here;
-    } else {
-        key->number = (u64)mine << 32 | theirs;
-        key->generation = here << 16 | there;
-    }
-    return 1;
 }
 
 /* Has it taken in anything from outside? Clean pipes that it read before their writer wrote are looked at again. */
@@ -108,12 +23,6 @@ static __always_inline bool fed(struct proc *p) {
         }
     }
     return false;
-}
-
-static __always_inline void name_of(struct file *f, char *to, u32 room) {
-    const unsigned char *name = BPF_CORE_READ(f, f_path.dentry, d_name.name);
-    to[0] = 0;
-    bpf_probe_read_kernel_str(to, room, name);
 }
 
 static __always_inline void describe_mark(struct flow_record *e, struct mark *m) {
@@ -159,40 +68,6 @@ static __always_inline u32 alert_code(struct proc *p, struct key *key, struct ma
     }
     bpf_ringbuf_submit(e, 0);
     return deny;
-}
-
-/* How what is read from `fd` would be code for this process; HOW_NONE: it is data. */
-static __always_inline u32 sink(struct proc *p, struct file *f, u32 type, s32 fd, struct key *key) {
-    u32 reopened = BPF_CORE_READ(f, f_flags) & O_LARGEFILE_X; /* open(2) sets it, pipe(2) does not */
-    bool own = p->flags & F_EXECED;
-    if (!(p->program & P_CODE))
-        return HOW_NONE;
-    if (type == S_IFSOCK)
-        reopened = 0;
-    if (p->by == BY_STDIN && fd == 0 && own)
-        return HOW_STDIN;
-    if (p->by == BY_DESCRIPTOR && own && (reopened || type == S_IFSOCK))
-        return HOW_DESCRIPTOR;
-    if (p->by == BY_FILE && own) {
-        if (p->opened.number && same(&p->opened, key))
-            return HOW_SCRIPT;
-        char name[32] = {};
-        name_of(f, name, sizeof name);
-        u64 *a = (u64 *)name, *b = (u64 *)p->script;
-        if (name[0] && a[0] == b[0] && a[1] == b[1] && a[2] == b[2] && a[3] == b[3])
-            return HOW_SCRIPT;
-        u32 pid = bpf_get_current_pid_tgid() >> 32;
-        struct alias *other = bpf_map_lookup_elem(&aliases, &pid);
-        if (other && other->start == p->start) {
-            b = (u64 *)other->name;
-            if (name[0] && a[0] == b[0] && a[1] == b[1] && a[2] == b[2] && a[3] == b[3])
-                return HOW_SCRIPT;
-        }
-    }
-    /* `source` and `.` open the file beside the shell's own code; `read <file` and `while … done <file` stand at 0. */
-    if ((p->program & P_SHELL) && fd > 2 && reopened && (own || type == S_IFIFO))
-        return HOW_SOURCED;
-    return HOW_NONE;
 }
 
 static __always_inline void receive(struct proc *p, u8 *peer, u32 port, void *buffer, u64 length) {
@@ -273,6 +148,8 @@ __attribute__((noinline)) int do_read(struct proc *p, u64 at, s32 fd, u64 buffer
     } else if (type == S_IFREG || type == S_IFIFO) {
         key = inode_key(inode);
         through = type == S_IFIFO ? T_PIPE : T_FILE;
+    } else if (type == S_IFCHR && terminal_key(f, false, &key)) {
+        through = T_TERMINAL;
     } else {
         return 0;
     }
@@ -284,12 +161,18 @@ __attribute__((noinline)) int do_read(struct proc *p, u64 at, s32 fd, u64 buffer
             return 0;
         how = sink(p, f, type, fd, &key);
     } else { /* the name is left first, then the mark looked for: the writer does it the other way round */
-        how = sink(p, f, type, fd, &key);
+        if (through != T_TERMINAL) /* who holds one hands on what is said in it */
+            how = sink(p, f, type, fd, &key);
         if (how != HOW_NONE) {
             struct reader r = {bpf_get_current_pid_tgid() >> 32, how, p->program, p->by};
             bpf_map_update_elem(&readers, &key, &r, BPF_ANY);
         }
         m = bpf_map_lookup_elem(&marks, &key);
+        /* Terminals' addresses are used again: what was written before the reader lived went through another one. */
+        if (m && through == T_TERMINAL && (s32)(m->age - (u32)(p->start >> 20)) < 0) {
+            bpf_map_delete_elem(&marks, &key);
+            m = 0;
+        }
     }
     if (!m) {
         if (through != T_FILE && !(p->flags & F_READ)) {
@@ -332,13 +215,18 @@ __attribute__((noinline)) int do_write(struct proc *p, u64 at, u64 buffer, u64 l
     } else if (type == S_IFREG || type == S_IFIFO) {
         key = inode_key(inode);
         through = type == S_IFIFO ? T_PIPE : T_FILE;
+    } else if (type == S_IFCHR && terminal_key(f, true, &key)) {
+        through = T_TERMINAL;
     } else {
         return 0;
     }
-    u32 refused = 0;
+    u32 refused = 0, now = bpf_ktime_get_boot_ns() >> 20;
     struct mark *old = bpf_map_lookup_elem(&marks, &key);
+    if (old && through == T_TERMINAL)
+        old->age = now;
     if (!old) {
         struct mark m = {};
+        m.age = now;
         m.writer = bpf_get_current_pid_tgid() >> 32;
         m.through = through;
         bpf_get_current_comm(m.comm, sizeof m.comm);
@@ -397,51 +285,6 @@ __attribute__((noinline)) int do_map(struct proc *p, u64 at, u64 protection, u64
     return 0;
 }
 
-/* What a descriptor of the current process stands for; 0: nothing. */
-static __always_inline struct file *file_of(u64 fd) {
-    struct task_struct *t = (struct task_struct *)bpf_get_current_task_btf();
-    struct fdtable *table = t->files->fdt; /* read in place: the verifier knows these types */
-    u32 number = fd;
-    struct file **files = table->fd, *f = 0;
-    if (number >= table->max_fds)
-        return 0;
-    bpf_probe_read_kernel(&f, sizeof f, files + number);
-    return f;
-}
-/* Where the last component of `text` begins. `last` lives in map memory: a loop-carried register would make the
- * verifier walk one path per value. Global, so that it is verified once and not at every call. */
-__attribute__((noinline)) int last_component(struct scratch *s, int of_word) {
-    if (!s)
-        return 0;
-    s->last = 0;
-    for (int i = 0; i < WORDS - 1; i++) {
-        char c = of_word ? s->word[i] : s->path[i];
-        if (!c)
-            break;
-        if (c == '/')
-            s->last = i + 1;
-    }
-    return s->last & (WORDS - 1);
-}
-/* An interpreter opens its script by the name that argv has, which may be a link: the file behind it is the script. */
-static __always_inline void script_opened(struct proc *p, struct file *f, u64 path) {
-    char name[32] = {};
-    u32 zero = 0;
-    if (p->by != BY_FILE || (p->program & P_SHELL) || !(p->program & P_CODE) || p->opened.number || !p->script[0] || !path)
-        return;
-    struct scratch *s = bpf_map_lookup_elem(&scratches, &zero);
-    if (!s || s->busy)
-        return;
-    s->busy = 1;
-    s->path[0] = 0;
-    bpf_probe_read_user_str(s->path, WORDS, (void *)path);
-    u32 at = last_component(s, 0) & (WORDS - 1);
-    bpf_probe_read_kernel_str(name, sizeof name, s->path + at);
-    s->busy = 0;
-    u64 *a = (u64 *)name, *b = (u64 *)p->script;
-    if (a[0] == b[0] && a[1] == b[1] && a[2] == b[2] && a[3] == b[3])
-        p->opened = inode_key(BPF_CORE_READ(f, f_inode));
-}
 /* A file that a tree opened for writing is its own: what it executes of that is said. A trusted fetcher's is not: it
  * brings programs. */
 static __always_inline void authored(struct proc *p, struct file *f) {

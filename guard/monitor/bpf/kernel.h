@@ -136,6 +136,10 @@ struct tty_driver {
 struct tty_struct {
     struct tty_driver *driver;
     int index;
+    struct tty_struct *link;
+};
+struct tty_file_private {
+    struct tty_struct *tty;
 };
 struct signal_struct {
     atomic_t live;
@@ -222,6 +226,7 @@ struct pt_regs {
 #define S_IFLNK    0120000
 #define S_IFREG    0100000
 #define S_IFDIR    0040000
+#define S_IFCHR    0020000
 #define S_IFIFO    0010000
 #define S_IWOTH    0000002
 #define SOCK_STREAM 1
@@ -240,6 +245,8 @@ struct pt_regs {
 #define MAP_TYPE   0xf
 #define ACL_OTHER  0x20
 #define MAY_WRITE  2
+#define PTY_MASTER_DEVICE (5 << 20 | 2) /* ptmx; the other ends have the majors 136 to 143 (Documentation/admin-guide/devices.txt) */
+#define PTY_SLAVE_MAJOR 136
 #define PROC_SUPER_MAGIC 0x9fa0
 #define PTRACE_MODE_ATTACH 2 /* include/linux/ptrace.h */
 #define PTRACE_ATTACH 16

@@ -2,73 +2,6 @@
 #pragma once
 #include "flow.h"
 
-static __always_inline u32 program_named(const char *at) {
-    char name[32] = {};
-    bpf_probe_read_kernel_str(name, sizeof name, at);
-    u32 *value = name[0] ? bpf_map_lookup_elem(&names, name) : 0;
-    return value ? *value : 0;
-}
-
-/* One word of an interpreter's argv: how it gets its code. `done` ends the search. */
-__attribute__((noinline)) int judge_word(struct scratch *s, u32 program) {
-    if (!s)
-        return 0;
-    char *w = s->word;
-    if (w[0] != '-' && w[0] != '+') {
-        s->done = 1;
-        s->by = BY_FILE;
-        if (w[0] == '/' && w[1] == 'd' && w[2] == 'e' && w[3] == 'v' && w[4] == '/' &&
-            ((w[5] == 'f' && w[6] == 'd') || (w[5] == 's' && w[6] == 't' && w[7] == 'd')))
-            s->by = BY_DESCRIPTOR;
-        if (w[0] == '/' && w[1] == 'p' && w[2] == 'r' && w[3] == 'o' && w[4] == 'c' && w[5] == '/')
-            s->by = BY_DESCRIPTOR;
-        return 0;
-    }
-    if (!w[1]) { /* `-`: standard input */
-        s->done = 1;
-        return 0;
-    }
-    if (w[1] == '-') {
-        if ((program & P_INTERPRETER) && w[2] == 'e' && w[3] == 'v' && w[4] == 'a' && w[5] == 'l') {
-            s->by = BY_ARGUMENT;
-            s->done = 1;
-        }
-        return 0;
-    }
-    for (int i = 1; i < 8; i++) {
-        char c = w[i];
-        if (!c)
-            break;
-        if ((program & P_SHELL) && c == 'c') {
-            s->by = BY_ARGUMENT;
-            s->done = 1;
-        }
-        if ((program & P_SHELL) && c == 's')
-            s->done = 1;
-        if ((program & P_SHELL) && (c == 'o' || c == 'O') && !w[i + 1]) /* takes the next word */
-            s->done = 2;
-        if ((program & P_PYTHON) && (c == 'c' || c == 'm')) {
-            s->by = BY_ARGUMENT;
-            s->done = c == 'm' ? 3 : 1; /* -m: the module's name is the next word */
-        }
-        if ((program & P_PYTHON) && (c == 'W' || c == 'X')) {
-            s->done = w[i + 1] ? 0 : 2;
-            break;
-        }
-        if ((program & P_INTERPRETER) && (c == 'e' || c == 'E' || c == 'n' || c == 'p')) {
-            s->by = BY_ARGUMENT;
-            s->done = 1;
-        }
-        if ((program & P_INTERPRETER) && (c == 'I' || c == 'M' || c == 'r')) {
-            s->done = w[i + 1] || c == 'M' ? 0 : 2;
-            if (c == 'r' && !w[i + 1]) /* php: code; node: a module before the script */
-                s->by = BY_ARGUMENT;
-            break;
-        }
-    }
-    return 0;
-}
-
 static __always_inline void exec_record(struct exec_record *e, struct proc *p, struct task_struct *t, u64 begin,
                                         u64 total, u64 room, u32 program, u32 by, u32 was_fed, u32 author,
                                         struct file *file, const char *path) {
@@ -184,6 +117,8 @@ static __always_inline void on_exec(struct task_struct *t, struct linux_binprm *
             if (s->done == 3) { /* `-m aider`, `-m pip` */
                 program |= word & (P_HARNESS | P_TRUSTED);
                 s->done = 1;
+                module_file(s);
+                bpf_probe_read_kernel_str(script, sizeof script, s->path);
                 continue;
             }
             judge_word(s, program);

@@ -31,7 +31,7 @@ struct proc {
     char script[32];
 };
 struct mark {
-    u32 writer, through, sample_length, pad;
+    u32 writer, through, sample_length, age; /* age: of a terminal's, when it was written, in units of 2^20 ns */
     char comm[16];
     u8 sample[64];
 };

@@ -48,7 +48,7 @@ enum program { /* facts.Program */
 };
 enum code_by { BY_NONE, BY_STDIN, BY_ARGUMENT, BY_FILE, BY_DESCRIPTOR };
 enum how { HOW_STDIN, HOW_DESCRIPTOR, HOW_SCRIPT, HOW_SOURCED, HOW_EXECUTED, HOW_MAPPED, HOW_NONE = 99 };
-enum through { T_PIPE, T_FILE, T_SOCKET, T_MAPPING };
+enum through { T_PIPE, T_FILE, T_SOCKET, T_MAPPING, T_TERMINAL };
 enum mode_by { M_CHMOD, M_ACL, M_DEFAULT_ACL, M_OPEN, M_MKDIR, M_MKNOD, M_BIND };
 enum hold { HOLD_PROCESS, HOLD_TERMINAL };
 enum verdict { V_OBSERVED, V_DENIED, V_REWRITTEN };

