@@ -41,6 +41,13 @@ _IN_PROCESS = {
     "R": re.compile(r"\beval\b|\bsource\(|\bparse\(|\bsystem\("),
     "sh": re.compile(r"\beval\b|/dev/tcp/"),
 }
+_CONSTANT = re.compile(
+    r"(?:^|[;\n])[ \t]*import [\w., ]+"
+    r"|\b(?:os\.system|subprocess\.(?:run|call|check_call|check_output|Popen))\(\s*"
+    r"(?:([\"'])[^\"'\\]*\1|\[(?:\s*([\"'])[^\"'\\]*\2\s*,?)*\s*\])"
+    r"(?:\s*,\s*(?:shell|check|text|capture_output|cwd|timeout)\s*=\s*(?:True|False|\d+))*\s*\)"
+)
+"""In Python: an import, and a command that is written out, which is not made of anything fetched."""
 _FETCHES = re.compile(
     r"://|/dev/tcp/|urlopen|urlretrieve|http\.client|HTTPConnection|requests\.|httpx\.|socket|create_connection|"
     r"\bfetch\(|https?\.get|\bnet\.|open-uri|Net::HTTP|LWP|HTTP::Tiny|file_get_contents|curl_|readLines|download|"
@@ -66,6 +73,23 @@ def sources(image: Image) -> bool:
     return bool(_SOURCES.search(code_of(image)))
 
 
+def only_checks(image: Image) -> bool:
+    """Whether a shell reads its script and runs nothing of it: `bash -n`. An interactive one ignores that."""
+    checks = False
+    if family(image.interpreter) not in ("sh", "fish"):
+        return False
+    for word in image.argv[1:]:
+        if word in ("-", "--") or word[:1] not in ("-", "+"):
+            break
+        if word.startswith("--"):
+            checks = checks or word == "--no-execute"  # fish's
+            continue
+        if word[0] == "+" or not set(word).isdisjoint("ioO"):
+            return False
+        checks = checks or "n" in word
+    return checks
+
+
 def runs_what_it_fetched(image: Image) -> bool:
     """Whether an interpreter's own text both fetches and evaluates: `exec(urlopen(…).read())`."""
     text = code_of(image)
@@ -73,8 +97,10 @@ def runs_what_it_fetched(image: Image) -> bool:
         return False
     if evaluates_what_it_fetches(text):
         return True
-    pattern = _IN_PROCESS.get(family(image.interpreter) or "")
-    return pattern is not None and bool(pattern.search(text)) and bool(_FETCHES.search(text))
+    kind = family(image.interpreter) or ""
+    pattern = _IN_PROCESS.get(kind)
+    evaluating = _CONSTANT.sub(" ", text) if kind == "python" else text
+    return pattern is not None and bool(pattern.search(evaluating)) and bool(_FETCHES.search(text))
 
 
 _BEFORE_COMMAND = re.compile(_HERE + r"$", re.MULTILINE)

@@ -33,7 +33,9 @@ ADVICE: Mapping[str, tuple[str, str]] = {
     "code-from-outside": (
         "`curl … | sh` in any spelling: what ran was chosen by a server, unseen by whoever is "
         "responsible. The rule goes by "
-        "what flowed: pipes, files however copied, sockets, descriptors; a download that nobody runs is silent.",
+        "what flowed: pipes, files however copied, sockets, descriptors, terminals; a download that nobody runs is "
+        "silent. A program that fetched something, then writes a script and has it run is told, too: whether the "
+        "script is what it fetched, the kernel cannot tell.",
         "Look at what the address served and what the tree did afterwards. Package managers that a site "
         "trusts are named in "
         "`[fetchers]`.",
