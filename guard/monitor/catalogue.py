@@ -208,7 +208,7 @@ def take_apart(file: str, exe: str, argv: Sequence[str]) -> Command | None:
     Args:
         file, exe, argv: as `Catalogue.recognise`.
     """
-    program = os.path.basename(file)
+    program = unwrapped(os.path.basename(file))
     really = os.path.basename(exe) or program
     if is_shell(program):
         return None
@@ -220,6 +220,16 @@ def take_apart(file: str, exe: str, argv: Sequence[str]) -> Command | None:
     if script:
         paths = (*paths, script)
     return Command(program, paths, runtime, os.path.basename(script), module, words)
+
+
+def wrapped(name: str) -> str:
+    """The name that Nix gives a program for which it puts a wrapper (nixpkgs, makeWrapper)."""
+    return f".{name}-wrapped"
+
+
+def unwrapped(name: str) -> str:
+    """The name of a program without what Nix puts around it."""
+    return name[1 : -len("-wrapped")] if name.startswith(".") and name.endswith("-wrapped") else name
 
 
 def _runtime(name: str) -> str:

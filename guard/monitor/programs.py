@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping
 
-from guard.monitor.catalogue import LONGEST_NAME, Catalogue
+from guard.monitor.catalogue import LONGEST_NAME, Catalogue, wrapped
 from guard.monitor.facts import Program
 
 SHELLS = (
@@ -87,6 +87,7 @@ def _hints(catalogue: Catalogue) -> Iterable[str]:
     yield from ("guard", "--type=extensionHost")
     for row in catalogue.rows.values():
         yield from (*row.programs, *row.scripts, *row.modules)
+        yield from map(wrapped, (*row.programs, *row.scripts))
         for pattern in row.paths:
             name = os.path.basename(pattern)
             if name.endswith(".*"):

@@ -69,6 +69,16 @@ plandex medium /usr/local/bin/plandex plandex tell
 interpreter medium /usr/bin/python3 python3 /home/u/.local/bin/interpreter -y
 gptme high /usr/bin/python3 python3 /home/u/.local/bin/gptme
 devin medium /usr/local/bin/devin devin
+claude high /usr/bin/deno deno run -A npm:@anthropic-ai/claude-code
+claude high /home/u/.bun/bin/bun bun /home/u/.bun/install/global/node_modules/@anthropic-ai/claude-code/cli.js
+claude high /home/u/.volta/tools/image/node/22.1.0/bin/node node /home/u/.volta/tools/image/packages/@anthropic-ai/claude-code/bin/claude
+claude high /home/u/.local/share/mise/installs/node/22/bin/node node -r /x/hook.js /home/u/.local/share/mise/installs/node/22/bin/claude
+claude high /nix/store/abc-claude-code-2.0/bin/.claude-wrapped claude
+claude high /usr/bin/node node /home/u/.cache/pnpm/dlx/1/node_modules/.pnpm/@anthropic-ai+claude-code@2/node_modules/@anthropic-ai/claude-code/cli.js
+aider high /home/u/.cache/uv/archive-v0/abc/bin/python /home/u/.cache/uv/archive-v0/abc/bin/python /home/u/.cache/uv/archive-v0/abc/bin/aider
+aider high /usr/bin/python3 python3 -m aider.main
+junie medium /home/u/.local/bin/junie junie
+grok medium /usr/bin/node node /usr/local/bin/grok
 rovodev high /home/u/.local/share/acli/atlassian_cli_rovodev atlassian_cli_rovodev run
 """
 
@@ -82,6 +92,9 @@ PEOPLE = """
 /bin/bash bash -c claude --version
 /bin/sh sh -c exec node /usr/lib/node_modules/@anthropic-ai/claude-code/cli.js
 /usr/bin/vim vim /home/u/claude.py
+/nix/store/abc-vim/bin/.vim-wrapped vim claude
+/home/u/.bun/bin/bun bun add @anthropic-ai/claude-code
+/usr/bin/deno deno test claude
 /usr/bin/less less /home/u/.claude/settings.json
 /usr/bin/man man claude
 /usr/bin/which which claude codex gemini
