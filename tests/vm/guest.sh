@@ -13,6 +13,7 @@ mount -t cgroup2 c /sys/fs/cgroup
 ln -sf /proc/self/fd /dev/fd && ln -sf /proc/self/fd/0 /dev/stdin && ln -sf /proc/self/fd/1 /dev/stdout && ln -sf /proc/self/fd/2 /dev/stderr
 ip link set lo up
 cd /mnt || exit 1
+printf "\n"
 echo "GUEST kernel $(uname -r) lsm $(cat /sys/kernel/security/lsm)"
 idle() { # so many of so many ticks
 	local name user nice system idle more

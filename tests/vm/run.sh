@@ -21,8 +21,8 @@ truncate -s "${JOB_SIZE:-400M}" "$stage/job.img"
 mkfs.ext4 -q -F -d "$stage/job" "$stage/job.img"
 mkfifo "$stage/terminal"
 
-is_up() {
-	grep -q '^GUEST kernel' "$stage/console"
+is_up() { # anywhere in a line: the firmware's last one has no end
+	grep -q 'GUEST kernel' "$stage/console"
 }
 boot() { # the value: it came up
 	: > "$stage/console"
@@ -46,5 +46,5 @@ boot() { # the value: it came up
 }
 boot "$@" || boot "$@" || true
 # A power-off says nothing of the job: its last line does.
-status=$(sed -n 's/^GUEST-EXIT //p' "$stage/console" | tail -n 1)
+status=$(sed -n 's/^.*GUEST-EXIT //p' "$stage/console" | tail -n 1)
 exit "${status:-1}"
