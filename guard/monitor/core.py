@@ -5,10 +5,8 @@ Ancestry is always attached; whatever costs other processes only while there is 
 
 from __future__ import annotations
 
-import ipaddress
 import os
 import select
-import socket
 import struct
 import time
 from collections import deque
@@ -16,23 +14,16 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from guard.errors import MonitorError
-from guard.monitor import cgroup, interpreters, objects, pins, proc, procfs, reach, wire
+from guard.monitor import cgroup, objects, pins, proc, procfs, reach, wire
+from guard.monitor.configuring import KEY, configure, name_row
 from guard.monitor.facts import AnyFact, CodeBy, Coverage, Exec, Hold, Loss, Mode, Program, boot_time
+from guard.monitor.labelling import Labelling
 from guard.monitor.libbpf import Btf, Iterate, Library, Link, Map, Object, Ring
 from guard.monitor.libbpf import Program as Loaded
 from guard.monitor.look import Looker
 from guard.monitor.source import Label, Settings, Stats, Status
 
-_CONFIG = struct.Struct("=QIIIIII")
-_PROC = struct.Struct("=QQIIII")
-_KEY = struct.Struct("=QII")
 _ITER_ROW = struct.Struct("=QII")
-_NAME_ROOM = 32
-_F_HARNESS = 1
-_F_EXECED = 16
-_F_MARKED = 2 | 4
-_BIND_ACTS = {"deny": 1, "rewrite": 2}
-_SO_NETNS_COOKIE = 71
 _MARKS = 32768
 _SCRIPTED = Program.PYTHON | Program.INTERPRETER
 _QUIET = 10.0
@@ -70,7 +61,6 @@ class CoreSource:
         self._ready: deque[AnyFact] = deque()
         self._lost: dict[str, int] = dict.fromkeys((*wire.LOST.values(), "taint", "decode"), 0)
         self._undecoded = 0
-        self._own_labels = 0
         self._allowed = True
         self._following = False
         self._idle_since = 0.0
@@ -87,7 +77,8 @@ class CoreSource:
         self._object = Object(self._library, objects.path(backend))
         try:
             skipped = self._load()
-            self._decoder = wire.Decoder(self._start_of)
+            self._labels = Labelling(self._map("procs"), self._map("counters"), self.processes)
+            self._decoder = wire.Decoder(self._labels.start_of)
             self._settings = settings
             self.configure(settings)
             skipped.update(self._attach_first())
@@ -212,7 +203,7 @@ class CoreSource:
 
     def _keep_up(self) -> None:
         """Attach when the first label appears, detach some time after the last is gone."""
-        labelled = self._labelled()
+        labelled = self._labels.count()
         if labelled and self._allowed and not self._following:
             self._follow(True)
         if labelled or self._always_on():
@@ -270,7 +261,7 @@ class CoreSource:
             fact = self._decoder.fact(record)
             if isinstance(fact, Exec) and fact.who.root:
                 fact = self._script(fact)
-            if isinstance(fact, Hold) and fact.other and self._is_of(fact.who.root, proc.group(fact.other)):
+            if isinstance(fact, Hold) and fact.other and self._labels.is_of(fact.who.root, proc.group(fact.other)):
                 return  # one of its own threads
             if isinstance(fact, Mode):
                 looked = self._looker.settle(fact, wire.unsure(record))
@@ -281,10 +272,6 @@ class CoreSource:
             self._undecoded += 1
             return
         self._ready.append(fact)
-
-    def _is_of(self, root: int, pid: int) -> bool:
-        row = self._map("procs").get(pid.to_bytes(4, "little"))
-        return row is not None and _PROC.unpack_from(row)[2] == root
 
     def _script(self, fact: Exec) -> Exec:
         """Look at an interpreter's script, where its name decides something; gives the fact as it then is.
@@ -299,23 +286,16 @@ class CoreSource:
         behind = self._looker.behind(fact.who.pid, script) if script else None
         if behind is None:
             return fact
-        pid = fact.who.pid.to_bytes(4, "little")
         if behind.name != os.path.basename(script):
-            name = behind.name[: _NAME_ROOM - 1].ljust(_NAME_ROOM, b"\0")
-            self._map("aliases").set(pid, fact.who.start.to_bytes(8, "little") + name)
+            alias = fact.who.start.to_bytes(8, "little") + name_row(behind.name)
+            self._map("aliases").set(fact.who.pid.to_bytes(4, "little"), alias)
         nested = Program.HARNESS in fact.program and not fact.who.harness and not fact.written_by
         if not nested or Program.COPIED in fact.program:
             return fact
-        own = self._map("authors").get(_KEY.pack(behind.inode, behind.device, 0)) is not None
+        own = self._map("authors").get(KEY.pack(behind.inode, behind.device, 0)) is not None
         named = Program.HARNESS in self._settings.programs.get(behind.name.decode(errors="replace"), Program.NONE)
-        row = self._map("procs").get(pid)
-        if own or (behind.uid == 0 and not named) or row is None:
+        if own or (behind.uid == 0 and not named) or not self._labels.exempt(fact.who.pid):
             return fact
-        start, root_start, root, flags, program, by = _PROC.unpack_from(row)
-        fresh = bytearray(row)
-        _PROC.pack_into(fresh, 0, start, root_start, root, (flags & ~_F_MARKED) | _F_HARNESS, program, by)
-        if not self._map("procs").change(pid, bytes(fresh)):
-            return fact  # gone: a label for nobody would be the next one's of that pid
         return replace(fact, who=replace(fact.who, harness=True))
 
     def _measure(self, now: float) -> None:
@@ -347,79 +327,21 @@ class CoreSource:
 
     def label(self, pid: int, root: int, *, harness: bool = False) -> bool:
         """Put a process and its descendants into a tree; see `Source`."""
-        known = self.processes()
-        if pid not in known:
-            return False
-        root_start = known[root][0] if root in known else self._root_start(root)
-        self._put(pid, known[pid][0], root, root_start, harness)
-        inside = {pid}
-        # A child made before the label was seen by no fork; one made after it has the kernel's. So look until no more
-        # come: the second list is younger than the label.
-        while True:
-            known = self.processes()
-            more = {child for child, (_, parent) in known.items() if parent in inside and child not in inside}
-            if not more:
-                break
-            for child in more:
-                if self._map("procs").get(child.to_bytes(4, "little")) is None:
-                    self._put(child, known[child][0], root, root_start, harness=False)
-            inside |= more
-        for member in inside:
-            if member not in known:  # it ended before its label was there, and no exit took that away
-                self.unlabel(member)
+        there = self._labels.label(pid, root, harness=harness)
         self._keep_up()
-        return pid in known
-
-    def _put(self, pid: int, start: int, root: int, root_start: int, harness: bool) -> None:
-        procs = self._map("procs")
-        key = pid.to_bytes(4, "little")
-        old = procs.get(key)
-        flags = _F_EXECED | (_F_HARNESS if harness else 0)
-        row = bytearray(old or bytes(procs.value_size))
-        _PROC.pack_into(row, 0, start, root_start, root, flags, *_PROC.unpack_from(row)[4:])
-        if procs.set(key, bytes(row)) and old is None:
-            self._count_label(1)
+        return there
 
     def recount(self) -> None:
-        """Count the labels anew: those of an earlier start were counted, and changed meanwhile, by its programs."""
-        self._own_labels = 0
-        self._own_labels = sum(1 for _ in self._map("procs").keys()) - self._signed()  # noqa: SIM118 - no mapping
+        """Count the labels anew, after another start's programs have gone."""
+        self._labels.recount()
 
     def unlabel(self, pid: int) -> None:
         """Take one process out of its tree."""
-        key = pid.to_bytes(4, "little")
-        procs = self._map("procs")
-        if procs.get(key) is not None:
-            procs.drop(key)
-            self._count_label(-1)
-
-    def _count_label(self, by: int) -> None:
-        # The kernel's counter is per CPU: the labels of user space stand in a count of their own.
-        self._own_labels += by
-
-    def _signed(self) -> int:
-        kernel = self._map("counters").sum(wire.COUNT_LABELLED)
-        return kernel - (1 << 64) if kernel >= 1 << 63 else kernel
-
-    def _labelled(self) -> int:
-        return max(0, self._signed() + self._own_labels)
+        self._labels.unlabel(pid)
 
     def labels(self) -> Iterator[Label]:
         """Every process in a tree."""
-        procs = self._map("procs")
-        for key in list(procs.keys()):
-            row = procs.get(key)
-            if row is not None:
-                start, root_start, root, flags, _, _ = _PROC.unpack_from(row)
-                yield Label(int.from_bytes(key, "little"), start, root, root_start, bool(flags & _F_HARNESS))
-
-    def _start_of(self, pid: int) -> int:
-        row = self._map("procs").get(pid.to_bytes(4, "little"))
-        return int(_PROC.unpack_from(row)[0]) if row is not None else 0
-
-    def _root_start(self, root: int) -> int:
-        """The start of a root that is gone, as its tree remembers it."""
-        return next((label.root_start for label in self.labels() if label.root == root), 0)
+        return self._labels.all()
 
     def processes(self) -> dict[int, tuple[int, int]]:
         """Every process now: pid → start (ns since boot), parent."""
@@ -434,40 +356,9 @@ class CoreSource:
     def configure(self, settings: Settings) -> None:
         """Take other settings; see `Source`."""
         self._settings = settings
-        namespace = os.stat("/proc/self/ns/net").st_ino
-        with socket.socket() as probe:
-            try:
-                cookie = int.from_bytes(probe.getsockopt(socket.SOL_SOCKET, _SO_NETNS_COOKIE, 8), "little")
-            except OSError:
-                cookie = 0  # before 5.14: a private namespace is then not told from the host's
-        enforce = settings.enforce
-        config = _CONFIG.pack(
-            cookie, namespace & 0xFFFFFFFF, 1, "world-writable" in enforce, "listen" in enforce,
-            "code-from-outside" in enforce, _BIND_ACTS.get(enforce.get("bind", ""), 0),
-        )  # fmt: skip
-        self._map("settings").set(bytes(4), config)
-        self._replace("names", {_name(name): _number(kind.value) for name, kind in settings.programs.items()})
-        found = list(interpreters.find(settings.programs))
-        self._replace("inodes", {_KEY.pack(i.inode, i.device, 0): _number(i.program.value) for i in found})
-        self._replace("sizes", {i.size.to_bytes(8, "little"): _number(i.program.value) for i in found if i.size})
-        self._replace("proxies", {_number(port): _number(1) for port in settings.proxies})
-        for version, name in ((4, "outside4"), (6, "outside6")):
-            networks = [ipaddress.ip_network(n) for n in settings.external if n.version == version]
-            self._replace(
-                name, {_number(n.prefixlen) + n.network_address.packed: _number(1) for n in networks}
-            )  # fmt: skip
+        configure(self._map, settings)
         if self._rings and self._always_on() and not self._following:
             self._follow(True)
-
-    def _replace(self, name: str, rows: Mapping[bytes, bytes]) -> None:
-        """Make a map hold these rows: first those that are new, then without those that are old."""
-        table = self._map(name)
-        for key, value in rows.items():
-            if not table.set(key, value):
-                raise MonitorError(f"no room for {len(rows)} entries in {name}", "name fewer programs or networks")
-        for key in list(table.keys()):
-            if key not in rows:
-                table.drop(key)
 
     def stats(self) -> Stats:
         """The counters, now."""
@@ -480,7 +371,7 @@ class CoreSource:
             dict(self._lost),
             counters.sum(wire.COUNT_EXECS),
             counters.sum(wire.COUNT_SCHEDULER),
-            self._labelled(),
+            self._labels.count(),
             {name: int(ns * scale) for name, (ns, _) in ran.items()},
             {name: int(runs * scale) for name, (_, runs) in ran.items()},
         )
@@ -510,11 +401,3 @@ class CoreSource:
         if name not in self._maps:
             self._maps[name] = self._object.map(name)
         return self._maps[name]
-
-
-def _name(text: str) -> bytes:
-    return text.encode()[: _NAME_ROOM - 1].ljust(_NAME_ROOM, b"\0")
-
-
-def _number(value: int) -> bytes:
-    return value.to_bytes(4, "little")
