@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import signal
 import subprocess
 import threading
@@ -15,7 +16,7 @@ import pytest
 from guard.events.model import Event, Process, Severity, Tree, say
 from guard.events.producer import Ids, Producer
 from guard.events.sink import SocketSink
-from guard.redact import bless
+from guard.redact import bless, samples
 from tests.conftest import GUARD, Account
 from tests.events.conftest import Node, eventually
 
@@ -110,7 +111,7 @@ def test_a_claim_takes_no_other_events_place(node: Node, account: Account) -> No
 
 
 def test_what_a_user_sends_goes_through_the_redactor(node: Node, account: Account) -> None:
-    key = "ghp_" + "".join("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"[b % 52] for b in os.urandom(36))
+    key = samples.fill("ghp_<crc62>", random.Random())[0]
     process = {"pid": 1, "exe": "curl", "argv": ["curl", "-H", f"Authorization: Bearer {key}"], "cwd": f"/x/{key}"}
     send(node, account, event(message=f"secret {key}", process=process, detail={key: [{"deep": f"token={key}"}]}))
     shown = node.show("--json").stdout
@@ -410,7 +411,7 @@ def test_lines_cut_out_of_a_users_file_are_told(node: Node, account: Account) ->
 
 def test_recorded_exposures_are_adopted_as_events(node: Node, account: Account) -> None:
     state = node.users_state(account)
-    key = "ghp_" + "".join("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"[b % 52] for b in os.urandom(36))
+    key = samples.fill("ghp_<crc62>", random.Random())[0]
     env = {"GUARD_STATE_DIR": str(state)}
     for _ in range(2):
         assert account.cli("redact", "--record", input=f"export GITHUB_TOKEN={key}\n", env=env).returncode == 0
@@ -444,8 +445,6 @@ def test_what_is_acknowledged_is_there_once_whatever_kills_the_service(node: Nod
     threads = [threading.Thread(target=produce, args=(at,)) for at in range(producers)]
     for each in threads:
         each.start()
-    import random
-
     for _ in range(kills):
         stop.wait(random.uniform(0.02, 0.4))
         node.kill()

@@ -36,7 +36,7 @@ def test_no_setting_lets_a_secret_through(name: str, setting: str, account: Acco
     kind = SHELLS[name]
     home = prepare(account, kind, after=setting + "\n")
     key = samples.fill("ghp_<crc62>", random.Random())[0]
-    password = samples.password(random.Random(), "")
+    password = samples.password(random.Random(f"{name} {setting}"), "")
     with Shell(account, kind, home) as shell:
         shell.run("rec before")
         shell.run(f"rec {key}")
