@@ -8,7 +8,7 @@ from typing import Final
 
 from guard.redact import words
 from guard.redact.lazy import Lazy
-from guard.redact.rules.formats import FORMATS, Format
+from guard.redact.rules.formats import FORMATS, Format, crc62
 from guard.redact.spans import MARKER_START, Span
 from guard.redact.text import DEPTH, Handler, Text, begins_token
 
@@ -64,7 +64,7 @@ class FormatRule:
             start += len(row.before)
             value = data[start:end]
         cut = follow in _ODD_FOLLOW and _TRUNCATED.match(data, end, end + 8) is not None
-        if MARKER_START in token or not self._passes(body, value, cut):
+        if MARKER_START in token or not (self._passes(body, value, cut) or self._has_right_sum(token)):
             return []
         if row.web:
             start, value = _whole_address(data, start, end)
@@ -72,6 +72,11 @@ class FormatRule:
         incident = good and not cut and len(body) >= 1 and (row.gate == "jwt" or _dense(value))
         short = len(body) < row.least
         return [Span(start, end, row.kind, incident and not short, cut or short, True, value.replace(b"\\/", b"/"))]
+
+    def _has_right_sum(self, token: bytes) -> bool:
+        """Say whether a token's checksum is right: then it is one, also where chance has spelt `YOUR` or `TEST` in it."""
+        row = self.row
+        return row.check is crc62 and self._strict.fullmatch(token) is not None and row.check(token)
 
     def _passes(self, body: bytes, value: bytes, cut: bool) -> bool:
         row = self.row

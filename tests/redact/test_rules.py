@@ -68,6 +68,17 @@ def test_a_wrong_checksum_is_redacted_and_no_incident(scanner, key):
     assert (span.kind, span.incident) == ("github-token", False)
 
 
+@pytest.mark.parametrize("spelt", ["8yOUR1", "2TEST3", "9example0", "4foo5"])
+@pytest.mark.parametrize("start", ["ghp_", "npm_"])
+def test_a_right_checksum_is_a_token_whatever_chance_has_spelt_in_it(start, spelt, redact, monkeypatch):
+    """One in 30,000 tokens has such a word; without the sum it would be an example of a documentation."""
+    drawn = iter(("1Z4fFq9fcErlS2faGEwbowvS" + spelt)[-30:].rjust(30, "k"))
+    monkeypatch.setattr(samples, "_draw", lambda *_: "".join(drawn))
+    key = samples.fill(f"{start}<crc62>", random.Random(1))[0]
+    for text in (f"see {key} here", f"rec {key}", f'{{"message": "secret {key}"}}'):
+        assert key not in redact(text.encode() + b"\n").decode(), text
+
+
 @pytest.mark.parametrize(
     "text",
     [
