@@ -5,7 +5,6 @@ from .case import Case
 DONE = "[ -e done ]"
 HAND_OFF = {"rule": "hand-off", "proof": DONE}
 EXPOSED = {"rule": "exposed-secret", "proof": DONE}
-_KEY = 'K="ghp_$(head -c 60 /dev/urandom | base64 -w0 | tr -dc A-Za-z0-9 | head -c 36)"; '
 _STAND_IN = "printf '#!/bin/sh\\nexit 0\\n' > {0}; chmod 755 {0}; "
 
 
@@ -45,18 +44,18 @@ CASES = (
         "hand-ssh-there", ends("ssh -o BatchMode=yes -o ConnectTimeout=1 203.0.113.5 true"), severity="low", **HAND_OFF
     ),
     Case("hand-docker", stand_in("docker", "docker run --rm alpine id"), **HAND_OFF),
-    Case("secret-option", _KEY + '/bin/true --token "$K"; touch done', **EXPOSED),
-    Case("secret-header", _KEY + 'timeout 2 curl -s -H "Authorization: Bearer $K" "$D" > d; touch done', **EXPOSED),
+    Case("secret-option", '/bin/true --token "$K"; touch done', **EXPOSED),
+    Case("secret-header", 'timeout 2 curl -s -H "Authorization: Bearer $K" "$D" > d; touch done', **EXPOSED),
     Case(
         "secret-last-of-sixty",
-        _KEY + 'set -- $(seq 59); /bin/true "$@" "$(printf %08900d 0)" "$K"; touch done',
+        'set -- $(seq 59); /bin/true "$@" "$(printf %08900d 0)" "$K"; touch done',
         **EXPOSED,
     ),
-    Case("secret-shell", _KEY + 'sh -c "export T=$K; true"; touch done', **EXPOSED),
-    Case("secret-split", _KEY + '/bin/true "${K:0:21}" "${K:21}"; touch done', **EXPOSED),
+    Case("secret-shell", 'sh -c "export T=$K; true"; touch done', **EXPOSED),
+    Case("secret-split", '/bin/true "${K:0:21}" "${K:21}"; touch done', **EXPOSED),
     Case(
         "secret-deep",
-        _KEY + "/usr/bin/python3 -c \"import os; os.spawnlp(os.P_WAIT, 'true', 'true', '$K')\"; touch done",
+        "/usr/bin/python3 -c \"import os; os.spawnlp(os.P_WAIT, 'true', 'true', '$K')\"; touch done",
         **EXPOSED,
     ),
     Case(

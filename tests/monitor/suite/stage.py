@@ -15,6 +15,7 @@ import http.server
 import io
 import json
 import os
+import random
 import shutil
 import signal
 import socket
@@ -30,6 +31,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from guard.events.reader import Reader
+from guard.redact import samples
 
 from .case import Case
 from .table import promised
@@ -209,7 +211,10 @@ class Run:
         work = self._place / "work" / case.name
         work.mkdir(parents=True)
         port = str(FIRST_PORT + number)
-        environment = {**self._environment, "HOME": str(work), "CASE": case.text.replace("$port", port), "port": port}
+        environment = {
+            **self._environment, "HOME": str(work), "CASE": case.text.replace("$port", port), "port": port,
+            "K": samples.fill("ghp_<crc62>", random.Random())[0],
+        }  # fmt: skip
         with (work.parent / f"{case.name}.out").open("w+b") as out:
             process = subprocess.Popen(
                 [self._agent, "-c", 'bash -c "$CASE"; echo "ENDED $?"; true'], cwd=work, env=environment,
