@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 
 from guard.errors import MonitorError
 from guard.monitor import interpreters
-from guard.monitor.libbpf import Map
+from guard.monitor.maps import Map
 from guard.monitor.source import Settings
 
 NAME_ROOM = 32

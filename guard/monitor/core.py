@@ -18,9 +18,11 @@ from guard.monitor import cgroup, objects, pins, proc, procfs, reach, wire
 from guard.monitor.configuring import KEY, configure, name_row
 from guard.monitor.facts import AnyFact, CodeBy, Coverage, Exec, Hold, Loss, Mode, Program, boot_time
 from guard.monitor.labelling import Labelling
-from guard.monitor.libbpf import Btf, Iterate, Library, Link, Map, Object, Ring
-from guard.monitor.libbpf import Program as Loaded
+from guard.monitor.libbpf import Btf, Library
+from guard.monitor.loading import Iterate, Link, Object
+from guard.monitor.loading import Program as Loaded
 from guard.monitor.look import Looker
+from guard.monitor.maps import Map, Ring
 from guard.monitor.source import Label, Settings, Stats, Status
 
 _ITER_ROW = struct.Struct("=QII")

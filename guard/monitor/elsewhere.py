@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 from guard.errors import MonitorError
 from guard.monitor import objects
-from guard.monitor.libbpf import Btf, Library, Object
+from guard.monitor.libbpf import Btf, Library
+from guard.monitor.loading import Object
 
 CANNOT_TELL = (
     "whether that kernel lets trampolines attach (it may refuse LSM and fmod_ret with EPERM)",

@@ -6,7 +6,7 @@ import struct
 from collections.abc import Callable, Iterator, Mapping
 
 from guard.monitor import wire
-from guard.monitor.libbpf import Map
+from guard.monitor.maps import Map
 from guard.monitor.source import Label
 
 _PROC = struct.Struct("=QQIIII")

@@ -7,26 +7,26 @@ on, remembers its trees and leaves nothing attached but what is pinned on purpos
 from __future__ import annotations
 
 import os
-import resource
 import select
 import signal
-import socket
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 
 from guard.entry import off
 from guard.errors import GuardError
 from guard.events.producer import Ids, Producer, boot_id
-from guard.monitor import answers, metrics, remembered, rules, settings
+from guard.monitor import answers, cost, metrics, remembered, rules, settings
 from guard.monitor.answers import Answers
 from guard.monitor.catalogue import Harness
+from guard.monitor.cost import Cap
 from guard.monitor.exposure import Arguments
 from guard.monitor.facts import AnyFact, Coverage, Loss
 from guard.monitor.findings import Scalar
 from guard.monitor.lineage import Tree
 from guard.monitor.node import Node
+from guard.monitor.notifying import Notifier
 from guard.monitor.outlet import Outlet, Own
 from guard.monitor.programs import program_table
 from guard.monitor.record import Recorder
@@ -44,7 +44,6 @@ _RECONCILE, _RECONCILE_SOON = 60.0, 5.0
 """Seconds between two looks at the kernel's labels; sooner where births and deaths were lost."""
 _UNCOVERED = 3.0
 """Seconds with living trees and less than full coverage before it is told."""
-_COST_EVERY, _COST_STRIKES, _COST_REST = 10.0, 3, 600.0
 _FLUSH = 8.0
 _PAUSE = 0.02
 _BACKLOG = 2_000
@@ -90,24 +89,6 @@ def source_settings(site: MonitorSettings, enforce: bool) -> Settings:
     )
 
 
-class Notifier:
-    """Tells systemd (sd_notify(3)), where it asked to be told."""
-
-    def __init__(self, environment: Mapping[str, str]) -> None:
-        self._address = environment.get("NOTIFY_SOCKET", "")
-        microseconds = environment.get("WATCHDOG_USEC", "")
-        self.watchdog = int(microseconds) / 2e6 if microseconds.isdigit() else 0.0
-
-    def tell(self, *lines: str) -> None:
-        """Send lines such as `READY=1`."""
-        if not self._address:
-            return
-        address = "\0" + self._address[1:] if self._address.startswith("@") else self._address
-        with suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as notifier:
-            # Never waiting: a manager that does not read must not stop the watch.
-            notifier.sendto("\n".join(lines).encode(), socket.MSG_DONTWAIT, address)
-
-
 class Service:
     """One run of the monitor.
 
@@ -138,10 +119,7 @@ class Service:
         self._untold = 0
         self._remembered: set[int] = set()
         self._saving = 0.0
-        self._capped_at = 0.0
-        self._strikes = 0
-        self._cost = 0.0
-        self._cost_before = (0.0, 0)
+        self._cap = Cap()
         self._counted = (0, 0)
         self._hour = time.monotonic()
 
@@ -301,9 +279,11 @@ class Service:
                 if set(self._watch.lineage.trees) != self._remembered and now - remembered_at > 2 + 50 * self._saving:
                     remembered_at = now
                     self._remember(clean=False)
-            if now - cost_at >= _COST_EVERY:
-                self._judge_cost(now, now - cost_at)
+            if now - cost_at >= cost.EVERY:
+                told = self._cap.judge(self._source, self._site.max_cost, now, now - cost_at)
                 cost_at = now
+                if told is not None:
+                    self._tell(told)
             if now - reconciled >= (_RECONCILE_SOON if self._mistaken else _RECONCILE):
                 self._mistaken = False
                 reconciled = now
@@ -352,37 +332,12 @@ class Service:
 
     def _judge_coverage(self, now: float) -> None:
         """Tell where trees live and not all is seen, after a moment: a tree that begins attaches what it needs."""
-        if self._uncovered is None or not self._watch.lineage.trees or self._capped_at:
+        if self._uncovered is None or not self._watch.lineage.trees or self._cap.resting:
             return
         since, missing = self._uncovered
         if now - since >= _UNCOVERED:
             self._uncovered = None
             self._tell(say("coverage-lost", "agents run, and the monitor does not see all", {"missing": missing}))
-
-    def _judge_cost(self, now: float, seconds: float) -> None:
-        stats = self._source.stats()
-        usage = resource.getrusage(resource.RUSAGE_SELF)
-        spent = (usage.ru_utime + usage.ru_stime, sum(stats.run_ns.values()))
-        before, self._cost_before = self._cost_before, spent
-        self._cost = ((spent[0] - before[0]) + (spent[1] - before[1]) / 1e9) / seconds if before[0] else 0.0
-        if not self._site.max_cost:
-            return
-        if self._capped_at:
-            if now - self._capped_at >= _COST_REST:
-                self._capped_at = 0.0
-                self._source.follow(True)
-            return
-        self._strikes = self._strikes + 1 if self._cost > self._site.max_cost else 0
-        if self._strikes >= _COST_STRIKES:
-            self._strikes = 0
-            self._capped_at = now
-            missing = self._source.follow(False)
-            detail: dict[str, Scalar] = {"cost": round(self._cost, 4), "max_cost": self._site.max_cost}
-            if missing:
-                detail |= {"seconds": _COST_REST, "missing": missing}
-                self._tell(say("coverage-lost", "the site's cap on cost detached the system calls' programs", detail))
-            else:
-                self._tell(say("coverage", "above the site's cap on cost, and nothing can be taken off", detail))
 
     def _reconcile(self) -> None:
         living = [(each.pid, each.start, each.root, each.root_start) for each in self._source.labels()]
@@ -449,7 +404,7 @@ class Service:
             self._source.status.backend, self._full, len(self._watch.lineage.trees), self._watch.counts,
             self._source.stats(), {"outlet": self._outlet.lost, "argv": self._arguments.dropped, "record": self._untold,
                                     "look": self._node.patience.left},
-            self._outlet.backlog, self._outlet.served, self._cost,
+            self._outlet.backlog, self._outlet.served, self._cap.share,
         )  # fmt: skip
         return metrics.render(numbers)
 
