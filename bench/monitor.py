@@ -7,6 +7,8 @@ Before: start (from the command to READY=1), memory (alone, beside the events se
 rules were used), blind time after a harness's exec. Under six minutes: rounds end when --seconds are over.
 
     unshare -n bench/monitor.py [--backend tracepoint] [--rounds 5] [--seconds 240] [--json]        root
+
+On another kernel, its LSM programs included: bench/monitor-vm.
 """
 
 from __future__ import annotations
@@ -74,21 +76,22 @@ def _words(process: Path) -> bytes:
     return b""
 
 
-def workloads(place: Path) -> dict[str, list[str]]:
-    """Name → command; sized to tenths of a second."""
+def workloads(place: Path, scale: float) -> dict[str, list[str]]:
+    """Name → command; at a scale of 1 sized to tenths of a second."""
     loop = str(place / "loop")
     (place / "loop.c").write_text(LOOP)
     subprocess.run(["gcc", "-O2", "-o", loop, str(place / "loop.c")], check=True)
     source = place / "big.c"
     source.write_text("#include <stdio.h>\n#include <stdlib.h>\n#include <string.h>\n"
-                      + "".join(f"int f{i}(int a){{return a*{i}+(a>>{i % 7});}}\n" for i in range(3000)))  # fmt: skip
+                      + "".join(f"int f{i}(int a){{return a*{i}+(a>>{i % 7});}}\n"
+                                for i in range(round(3000 * scale))))  # fmt: skip
     return {
-        "fork+exec": [loop, "exec", "300"],
+        "fork+exec": [loop, "exec", str(round(300 * scale))],
         "find": ["find", "/usr/share", "-xdev", "-newermt", "2099-01-01"],
-        "tar": ["sh", "-c", "tar cf - /usr/lib/python3 2>/dev/null | wc -c >/dev/null"],
+        "tar": ["sh", "-c", "tar cf - /usr/lib/python3* 2>/dev/null | wc -c >/dev/null"],
         "compile": ["gcc", "-O1", "-c", "-o", str(place / "big.o"), str(source)],
-        "reads of 1 byte": [loop, "read", "300000"],
-        "pipe of 64 bytes": [loop, "pipe", "150000"],
+        "reads of 1 byte": [loop, "read", str(round(300000 * scale))],
+        "pipe of 64 bytes": [loop, "pipe", str(round(150000 * scale))],
     }
 
 
@@ -103,7 +106,7 @@ def spent(command: list[str]) -> float:
 class Contenders:
     """Who watches while a workload runs."""
 
-    def __init__(self, guard: str, backend: str, place: Path) -> None:
+    def __init__(self, guard: list[str], backend: str, place: Path) -> None:
         self._guard, self._backend, self.place = guard, backend, place
         self.agent = shutil.copy("/bin/bash", place / stage.AGENT)
         self._count = 0
@@ -115,7 +118,7 @@ class Contenders:
 
     @contextlib.contextmanager
     def _monitor(self) -> Iterator[None]:
-        with stage.monitor([self._guard], self._folder(), self._backend, enforce=False):
+        with stage.monitor(self._guard, self._folder(), self._backend, enforce=False):
             yield
 
     def _folder(self) -> Path:
@@ -130,12 +133,12 @@ class Contenders:
         place = self._folder()
         (place / "state").mkdir(mode=0o700)
         where = ["--state", str(place / "state"), "--config", str(place / "etc")]
-        serve = [self._guard, *where, "serve", "events"]
+        serve = [*self._guard, *where, "serve", "events"]
         service = subprocess.Popen(serve, stderr=subprocess.DEVNULL) if served else None
         try:
             while served and not (place / "state/events.sock").exists():
                 time.sleep(0.05)
-            with stage.monitor([self._guard], place, self._backend, enforce=False):
+            with stage.monitor(self._guard, place, self._backend, enforce=False):
                 words = f"{place}/state\0".encode() + b"--config"
                 pid = next(int(each.name) for each in Path("/proc").iterdir() if each.name.isdigit()
                            and words in (text := _words(each)) and b"\0monitor\0" in text)  # fmt: skip
@@ -200,7 +203,7 @@ class Contenders:
 
 
 def ratios(
-    contenders: Contenders, rounds: int, seconds: float, wanted: list[str]
+    contenders: Contenders, rounds: int, seconds: float, wanted: list[str], scale: float
 ) -> tuple[dict[str, dict[str, float]], int]:
     """Contender → workload → ratio to bare; and how many rounds there was time for."""
     who = {
@@ -209,7 +212,7 @@ def ratios(
     }  # fmt: skip
     if shutil.which("bpftrace"):
         who["bpftrace"] = contenders.bpftrace
-    loads = workloads(contenders.place)
+    loads = workloads(contenders.place, scale)
     least: dict[tuple[str, str], float] = {}
     begun, done = time.monotonic(), 0
     for number in range(rounds):
@@ -232,14 +235,14 @@ def ratios(
     return table, done
 
 
-def start(guard: str, backend: str, place: Path, count: int = 7) -> list[float]:
+def start(guard: list[str], backend: str, place: Path, count: int = 7) -> list[float]:
     """Seconds from the command to READY=1, for so many starts."""
     out = []
     for number in range(count):
         state = place / f"start{number}"
         state.mkdir()
         begun = time.monotonic()
-        with stage.monitor([guard], state, backend, enforce=False):
+        with stage.monitor(guard, state, backend, enforce=False):
             out.append(time.monotonic() - begun)
     return out
 
@@ -289,29 +292,39 @@ def blind(backend: str, place: Path, count: int = 20) -> list[float]:
     return out
 
 
+def resident(guard: list[str], backend: str, place: Path, contenders: Contenders) -> dict[str, dict[str, float]]:
+    """Start, memory and blind time."""
+    starts = start(guard, backend, place)
+    held = memory(contenders)
+    blinds = blind(backend, place)
+    return {
+        "start_s": {"least": round(min(starts), 3), "median": round(statistics.median(starts), 3)},
+        "resident_mb": {name: round(value, 1) for name, value in held.items()},
+        "blind_ms": {"median": round(statistics.median(blinds), 2), "most": round(max(blinds), 2)},
+    }
+
+
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--backend", default="tracepoint")
     parser.add_argument("--rounds", type=int, default=int(os.environ.get("GUARD_BENCH_ROUNDS", "5")))
     parser.add_argument("--seconds", type=float, default=240.0, help="after which no further round begins")
     parser.add_argument("--only", default="", help="workloads, comma-separated")
-    parser.add_argument("--guard", default=str(ROOT / ".venv/bin/guard"))
+    parser.add_argument("--guard", default=str(ROOT / ".venv/bin/guard"), help="the command")
+    parser.add_argument("--scale", type=float, default=1.0, help="of the workloads")
+    parser.add_argument("--ratios", action="store_true", help="these alone: neither start nor memory nor blind time")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="guard-bench-", dir="/var/tmp") as directory:
         place = Path(directory)
-        contenders = Contenders(options.guard, options.backend, place)
-        starts = start(options.guard, options.backend, place)
-        resident = memory(contenders)
-        blinds = blind(options.backend, place)
+        guard = options.guard.split()
+        contenders = Contenders(guard, options.backend, place)
+        result = {} if options.ratios else resident(guard, options.backend, place, contenders)
         wanted = [word for word in options.only.split(",") if word]
-        table, rounds = ratios(contenders, options.rounds, options.seconds, wanted)
+        table, rounds = ratios(contenders, options.rounds, options.seconds, wanted, options.scale)
     result = {
         "backend": options.backend, "kernel": os.uname().release, "ratios": table, "rounds": rounds,
-        "load": round(os.getloadavg()[1], 1),
-        "start_s": {"least": round(min(starts), 3), "median": round(statistics.median(starts), 3)},
-        "resident_mb": {name: round(value, 1) for name, value in resident.items()},
-        "blind_ms": {"median": round(statistics.median(blinds), 2), "most": round(max(blinds), 2)},
+        "load": round(os.getloadavg()[1], 1), **result,
     }  # fmt: skip
     if options.json:
         print(json.dumps(result))
@@ -323,6 +336,8 @@ def main() -> None:
     if "bpftrace" not in table:
         print("no bpftrace here to compare with: apt-get install bpftrace")
     print(f"{rounds} rounds, load {result['load']}, kernel {result['kernel']}, backend {options.backend}")
+    if options.ratios:
+        return
     print(f"start: least {result['start_s']['least']} s, median {result['start_s']['median']} s; "
           f"blind: median {result['blind_ms']['median']} ms, most {result['blind_ms']['most']} ms")
     print("resident: " + ", ".join(f"{name} {value} MB" for name, value in result["resident_mb"].items()))

@@ -4,17 +4,11 @@
 # fmod runs on a kernel whose lsm= leaves bpf out: there the LSM backend must fall through to it.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
-root=$here/../..
 VMDIR=${VMDIR:-/var/tmp/guard-vm}
 "$here/prepare.sh"
 job=$(mktemp -d -p "$VMDIR")
 trap 'rm -rf "$job"' EXIT
-library=$("$root/.venv/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
-mkdir -p "$job/library" "$job/tests/monitor"
-(cd "$library" && tar cf - --exclude=mypy --exclude=mypyc --exclude='*__mypyc*' --exclude=pip --exclude=setuptools \
-	--exclude=hypothesis --exclude=ruff --exclude='*/__pycache__' .) | tar xf - -C "$job/library"
-cp "$root/tests/__init__.py" "$job/tests/"
-cp -r "$root/tests/monitor/suite" "$job/tests/monitor/"
+"$here/stage.sh" "$job"
 cat > "$job/job.sh" << 'J'
 export PYTHONPATH=/mnt/library:/mnt PYTHONDONTWRITEBYTECODE=1
 mkdir -p /var/tmp/suite
