@@ -97,16 +97,17 @@ def path(given: bytes, walk: bytes, cut: bool) -> bytes:
     """A path out of what the program gave and the names the kernel walked, from the inside out.
 
     Args:
-        given: the argument; b"": the walk is of the object itself.
+        given: the argument; b"": the walk is of the object itself. Of an absolute one the walk is of the root that
+            it begins at: empty, but for who changed it.
         walk: names, each ended by NUL.
         cut: the walk ended before the root.
     """
-    if given.startswith(b"/"):
+    if given.startswith(b"/") and not walk:
         return given
     names = walk.split(b"\0")[:-1]
     base = b"/".join(reversed(names))
     base = b".../" + base if cut else b"/" + base
-    return base.rstrip(b"/") + b"/" + given if given else base
+    return base.rstrip(b"/") + b"/" + given.lstrip(b"/") if given else base
 
 
 class Decoder:

@@ -104,6 +104,22 @@ def test_a_table_of_addresses_decides_v4_mapped_ones_included(monitor: Monitor, 
     assert bool([e for e in events if e["control"] == "bind" and e["severity"] == "medium"]) is told
 
 
+@pytest.mark.parametrize("way", [
+    "/usr/bin/python3 -c 'import os; os.chroot(\"jail\"); os.chmod(\"/d/f\", 0o666)'",
+    "/usr/bin/python3 -c 'import os; os.chroot(\"jail\"); os.chdir(\"/d\"); os.chmod(\"f\", 0o666)'",
+    "unshare -m sh -c 'mount -t tmpfs t jail/d; touch jail/d/f; chmod 666 jail/d/f'",
+    "unshare -pf sh -c 'chmod 666 jail/d/f; true'",
+], ids=["chroot, absolute", "chroot, relative", "mounts of its own", "pids of its own"])  # fmt: skip
+def test_paths_and_pids_are_the_host_s(monitor: Monitor, way: str) -> None:
+    place = work(monitor)
+    (place / "jail/d").mkdir(parents=True)
+    (place / "jail/d/f").touch(0o600)
+    root = monitor.act(way, cwd=place)
+    event = monitor.rule("world-writable", root)
+    assert event["detail"]["path"] == str(place / "jail/d/f")
+    assert event["process"]["pid"] > 100  # in a namespace of its own it is one of the first
+
+
 def test_short_lived_processes_are_not_missed(monitor: Monitor) -> None:
     events = monitor.all_of("for i in $(seq 1000); do /bin/true; done")
     assert events[-1]["rule"] == "tree-stop"

@@ -64,6 +64,7 @@ def test_a_start_that_the_record_lacks_is_looked_up(decoder):
     [
         (b"/etc/x", b"", False, b"/etc/x"),
         (b"x", b"work\0home\0", False, b"/home/work/x"),
+        (b"/etc/x", b"jail\0srv\0", False, b"/srv/jail/etc/x"),
         (b"", b"x\0work\0home\0", False, b"/home/work/x"),
         (b"x", b"", False, b"/x"),
         (b"", b"x\0work\0", True, b".../work/x"),

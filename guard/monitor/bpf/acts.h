@@ -44,12 +44,12 @@ __attribute__((noinline)) int walk_path(struct mode_record *e, u64 vfsmount, u64
 static __always_inline void walk(struct mode_record *e, struct path *at) {
     walk_path(e, (u64)at->mnt, (u64)at->dentry);
 }
-/* What a path argument is relative to: the record's walk, where the text is not absolute. */
+/* What a path argument is relative to: the record's walk. An absolute one is to the process's root, which chroot(2) moves. */
 static __always_inline void relative_to(struct mode_record *e, s64 dfd) {
     struct path at;
     if (e->text[0] == '/')
-        return;
-    if (dfd >= 0)
+        BPF_CORE_READ_INTO(&at, me(), fs, root);
+    else if (dfd >= 0)
         BPF_CORE_READ_INTO(&at, file_of(dfd), f_path);
     else
         BPF_CORE_READ_INTO(&at, me(), fs, pwd);

