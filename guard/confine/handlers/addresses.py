@@ -46,7 +46,7 @@ class Address:
         if said == 0 and family == _V4 and (datagram or raw[4:8] == bytes(4)):
             said = _V4
         # A v6 socket takes v4 addresses in datagrams (udpv6_sendmsg) and in connect of UDP.
-        if said == _V4 and len(raw) >= 8:
+        if said == _V4 and len(raw) >= 16:
             self.host = raw[4:8]
         elif said == _V6 and family == _V6 and len(raw) >= 24:
             self.host = raw[8:24]

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from guard.confine.handlers.sockets import UnixSockets
     from guard.confine.handlers.waiting import Waiters
 
-_EPERM, _EINVAL, _EMSGSIZE, _EPROTONOSUPPORT, _ENOBUFS = 1, 22, 90, 93, 105
+_EPERM, _EINVAL, _EMSGSIZE, _EPROTONOSUPPORT, _EAFNOSUPPORT, _ENOBUFS = 1, 22, 90, 93, 97, 105
 _UDP = (0, _socket.IPPROTO_UDP)
 _PING = (_socket.IPPROTO_ICMP, _socket.IPPROTO_ICMPV6)
 _DNS = 53
@@ -150,10 +150,10 @@ class Datagrams:
         flags, length = call.args[3] & 0xFFFFFFFF, call.args[2]
         if flags & _MSG_FASTOPEN:
             raise OSError(_EPERM, "Operation not permitted")  # connects past connect(2)
-        raw = sockaddr(call, call.args[4], call.args[5])
         target = -1
         moved: _socket.socket | None = None
         with Taken(call, call.args[0]) as socket:
+            raw = sockaddr(call, call.args[4], call.args[5])
             if flags & _MSG_ZEROCOPY and socket.option(_SOL, _SO_ZEROCOPY):
                 raise OSError(_ENOBUFS, "No buffer space available")  # its pages are not ours to lend: copy instead
             if length > _MOST_DATA:
@@ -161,7 +161,7 @@ class Datagrams:
                     raise OSError(_EMSGSIZE, "Message too long")
                 length = _MOST_DATA
             try:
-                if socket.family == _socket.AF_UNIX and socket.type != _socket.SOCK_STREAM:
+                if socket.family == _socket.AF_UNIX and socket.type == _socket.SOCK_DGRAM:
                     raw, target = self._unix.send_to(supervisor, call, raw)
                 elif socket.family in INET and socket.type != _socket.SOCK_STREAM:
                     raw, moved = self.prepare(supervisor, call, socket, raw)
@@ -211,7 +211,11 @@ class Datagrams:
         try:
             address = Address(socket.family, raw, datagram=True)
         except ValueError:
+            if socket.family == _socket.AF_INET and len(raw) >= 16:  # sizeof(struct sockaddr_in)
+                raise OSError(_EAFNOSUPPORT, "Address family not supported by protocol") from None
             raise OSError(_EINVAL, "Invalid argument") from None
+        if not address.port and socket.option(_SOL, SO_PROTOCOL) in _UDP:
+            raise OSError(_EINVAL, "Invalid argument")  # udp_sendmsg
         self._net.judge(supervisor, call, address, socket, "sendto")
         raw = address.raw()
         if supervisor.mode("bind") != "enforce" or supervisor.setting("bind") == "any":

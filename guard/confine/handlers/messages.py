@@ -212,7 +212,7 @@ class Messages:
         raw, target = message.raw, -1
         moved: _socket.socket | None = None
         try:
-            if raw and unix and not stream:
+            if raw and unix and socket.type == _socket.SOCK_DGRAM:
                 raw, target = self._unix.send_to(supervisor, call, raw)
             elif raw and socket.family in INET and not stream:
                 raw, moved = self._datagrams.prepare(supervisor, call, socket, raw)

@@ -34,7 +34,7 @@ _SO_REUSEPORT = 15
 _STREAM, _DGRAM = _socket.SOCK_STREAM, _socket.SOCK_DGRAM
 _AF_UNSPEC = bytes(16)
 _DNS = 53
-_SHORTEST = 16  # sizeof(struct sockaddr_in)
+_SHORTEST = {_socket.AF_INET: 16, _socket.AF_INET6: 24}  # sizeof(struct sockaddr_in); SIN6_LEN_RFC2133
 _FEW = 4096  # sockets and destinations that are kept in mind
 _FRESH = 0.2  # seconds for which a datagram's destination stays judged
 
@@ -69,8 +69,8 @@ class Network:
 
     def bind(self, supervisor: "Supervisor", call: "Call") -> int:
         """bind(socket, address, length)."""
-        raw = sockaddr(call, call.args[1], call.args[2])
         with Taken(call, call.args[0]) as socket:
+            raw = sockaddr(call, call.args[1], call.args[2])
             if socket.family == _socket.AF_UNIX:
                 return self._unix.bind(supervisor, call, socket, raw)
             if socket.family not in INET:
@@ -79,7 +79,7 @@ class Network:
             try:
                 address = Address(socket.family, raw)
             except ValueError:
-                raise _no_address(raw) from None
+                raise _no_address(socket.family, raw) from None
             marks = socket.marks()
             if self._unheard.pop(marks[0], None) == raw:
                 # Before Linux 5.19 a signal takes a caller away although its call is done; this is it again.
@@ -220,8 +220,8 @@ class Network:
 
     def connect(self, supervisor: "Supervisor", call: "Call") -> int:
         """connect(socket, address, length)."""
-        raw = sockaddr(call, call.args[1], call.args[2])
         with Taken(call, call.args[0]) as socket:
+            raw = sockaddr(call, call.args[1], call.args[2])
             if socket.family == _socket.AF_UNIX:
                 return self._unix.connect(supervisor, call, socket, raw)
             if int.from_bytes(raw[:2], "little") == 0 or socket.family not in INET:
@@ -230,7 +230,9 @@ class Network:
             try:
                 address = Address(socket.family, raw)
             except ValueError:
-                raise _no_address(raw) from None
+                raise _no_address(socket.family, raw) from None
+            if socket.type == _STREAM and address.family != socket.family:  # tcp_v6_connect
+                raise _no_address(socket.family, raw)
             address = Address(socket.family, self._as_rewritten(socket, address))
             own = self.judge(supervisor, call, address, socket, "connect")
             if socket.type != _STREAM:
@@ -301,14 +303,15 @@ class Network:
             return False
         if address.port == _DNS and address.destination() in self.name_servers(supervisor):
             return False
-        if act == "connect" and address.port == 0 and socket.type == _DGRAM:
-            return False  # how getaddrinfo(3) asks for the route; nothing can be sent to port 0
+        local = address.is_local()
+        if act == "connect" and address.port == 0 and (socket.type == _DGRAM or local):
+            # How getaddrinfo(3) asks for the route; no datagram can be sent to port 0, and no stream listens there.
+            return False
         for ports, network, without in rules:
             if not any(low <= address.port <= high for low, high in ports):
                 continue
             if address.arrives_in(network) and not any(map(address.arrives_in, without)):
                 return False
-        local = address.is_local()
         if local and self.is_own(address, socket.type, socket):
             return True
         if not local and self._listens_here(address, socket.type):
@@ -349,9 +352,9 @@ class Network:
         return not others
 
 
-def _no_address(raw: bytes) -> OSError:
-    """What the kernel says to bytes that are none."""
-    if len(raw) < _SHORTEST:
+def _no_address(family: int, raw: bytes) -> OSError:
+    """What the kernel says to bytes that are none of a socket's family."""
+    if len(raw) < _SHORTEST[family]:
         return OSError(_EINVAL, "Invalid argument")
     return OSError(_EAFNOSUPPORT, "Address family not supported by protocol")
 

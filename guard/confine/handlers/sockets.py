@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 _EPERM, _EACCES, _ENAMETOOLONG, _ECONNREFUSED = 1, 13, 36, 111
 _AF_UNIX = _socket.AF_UNIX
 _MOST_PATH = 108  # sizeof(sun_path)
+_MOST_NAME = 2 + _MOST_PATH  # sizeof(struct sockaddr_un)
 _CLONE_FS = 0x200
 _NOBODY, _OWN, _FOREIGN = range(3)
 _MOST_MAKERS, _MOST_JOBS = 8, 64
@@ -55,7 +56,7 @@ class UnixSockets:
 
     def bind(self, supervisor: "Supervisor", call: "Call", socket: "Taken", raw: bytes) -> int:
         """Bind for the caller."""
-        if len(raw) <= 2 or raw[2] == 0 or int.from_bytes(raw[:2], "little") != _AF_UNIX:
+        if not _is_name(raw) or raw[2] == 0:
             call.check()  # an abstract name, one of the kernel's choice, or a mistake
             result = make("bind", socket.fd, raw)
             self._own.add(socket.marks())
@@ -103,7 +104,7 @@ class UnixSockets:
 
     def send_to(self, supervisor: "Supervisor", call: "Call", raw: bytes) -> "tuple[bytes, int]":
         """Judge an address; returns the one to use, and a descriptor that must stay open until then or -1."""
-        if int.from_bytes(raw[:2], "little") != _AF_UNIX or len(raw) <= 2:
+        if not _is_name(raw):
             return raw, -1  # the kernel's to refuse
         if raw[2] == 0:
             self._judge_abstract(supervisor, call, raw)
@@ -155,6 +156,11 @@ class UnixSockets:
         if not found:
             return _NOBODY
         return _OWN if all(one in self._own for one in found) else _FOREIGN
+
+
+def _is_name(raw: bytes) -> bool:
+    """Whether the kernel would take it for a name (unix_validate_addr)."""
+    return 2 < len(raw) <= _MOST_NAME and int.from_bytes(raw[:2], "little") == _AF_UNIX
 
 
 def _alive() -> "set[int]":

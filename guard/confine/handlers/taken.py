@@ -132,9 +132,9 @@ class Name(Address):
 def sockaddr(call: "Call", at: int, length: int) -> bytes:
     """Copy an address from the caller; its length is the kernel's int (move_addr_to_kernel)."""
     length &= 0xFFFFFFFF
-    if not 2 <= length <= _MOST_ADDRESS:
+    if length > _MOST_ADDRESS:
         raise OSError(22, "Invalid argument")
-    return call.read(at, length)
+    return call.read(at, length) if length else b""
 
 
 def make(name: str, fd: int, raw: bytes) -> int:
