@@ -9,7 +9,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from errno import EACCES, EADDRINUSE, ECONNREFUSED, EINPROGRESS, EINTR, EPERM
 from pathlib import Path
 from typing import Any
@@ -920,6 +920,56 @@ def test_a_destination_rewritten_while_it_is_judged_wins_nothing(ground: Stage) 
         assert outside(ground, CONNECT_RACE, 0, port, "bare", timeout=600) > 0
         stop.set()
         thread.join()
+
+
+FORM = """
+port, tries, sent = int(sys.argv[1]), int(sys.argv[2]), 0
+sink = socket.socket(V4, UDP)
+sink.bind(("127.0.0.1", 0))
+peer = ("::ffff:127.0.0.1", sink.getsockname()[1])
+unspecified = sockaddr(0, "127.0.0.1", port)
+turn, done, held = threading.Semaphore(0), threading.Semaphore(0), [None, 0]
+def convert():
+    while True:
+        turn.acquire()
+        until = time.perf_counter() + held[1]
+        while time.perf_counter() < until:
+            pass
+        code(held[0].setsockopt, socket.IPPROTO_IPV6, 1, V4)  # IPV6_ADDRFORM
+        done.release()
+threading.Thread(target=convert, daemon=True).start()
+for number in range(tries):
+    with socket.socket(V6, UDP) as new:
+        new.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+        new.connect(peer)
+        held[:] = new, number % 60 * 4e-6
+        turn.release()
+        sent += libc.sendto(new.fileno(), b"x", 1, 0, unspecified, 16) == 1
+        done.acquire()
+print(sent)
+"""
+
+
+def test_a_socket_that_becomes_ipv4_while_its_address_is_judged_sends_nothing_out(ground: Stage) -> None:
+    """With AF_UNSPEC an IPv6 socket sends to its peer, and an IPv4 one to the address behind it."""
+    if not socket.has_ipv6 or not Path("/proc/net/if_inet6").exists():
+        pytest.skip("no IPv6 here")
+
+    def heard() -> int:
+        count = 0
+        with suppress(BlockingIOError):
+            while outsider.recv(100):
+                count += 1
+        return count
+
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as outsider:
+        outsider.bind(("127.0.0.1", 0))
+        outsider.setblocking(False)
+        port = outsider.getsockname()[1]
+        assert inside(ground, FORM, port, TRIES, timeout=600) > 0
+        assert heard() == 0
+        assert outside(ground, FORM, port, min(TRIES, 100)) > 0
+        assert heard() > 0
 
 
 # What people run ------------------------------------------------------------------------------------------

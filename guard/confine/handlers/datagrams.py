@@ -179,7 +179,7 @@ class Datagrams:
         wait = socket.blocks() and not flags & _MSG_DONTWAIT
         flags |= _MSG_DONTWAIT | _MSG_NOSIGNAL
         try:
-            return int(call.outside(syscall, "sendto", fd, data, len(data), flags, raw, len(raw)))
+            return int(call.outside(syscall, "sendto", fd, data, len(data), flags, raw or None, len(raw)))
         except OSError as error:
             if error.errno != EAGAIN or not wait:
                 raise
@@ -190,7 +190,7 @@ class Datagrams:
         try:
             self._waiters.add(
                 call, tuple(kept), events,
-                lambda: syscall("sendto", kept[0], data, len(data), flags, name, len(name)), limit,
+                lambda: syscall("sendto", kept[0], data, len(data), flags, name or None, len(name)), limit,
             )  # fmt: skip
         except OSError:
             for one in kept:
@@ -207,7 +207,9 @@ class Datagrams:
             The sockaddr, and the one to send through in the socket's place, or None.
         """
         if int.from_bytes(raw[:2], "little") == 0 and socket.family == _socket.AF_INET6:
-            return raw, None  # no address at all (udpv6_sendmsg): to the peer it is connected to
+            # No address at all (udpv6_sendmsg): to the peer it is connected to. And none must go on: the socket may
+            # become IPv4's meanwhile (IPV6_ADDRFORM), which reads one there (udp_sendmsg).
+            return b"", None
         try:
             address = Address(socket.family, raw, datagram=True)
         except ValueError:
