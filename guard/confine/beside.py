@@ -7,7 +7,7 @@ import posix as os
 import sys
 
 from guard.confine import covers, default_signals, handlers, supervise
-from guard.kernel import drop_capabilities, notify, syscall, unmarshal
+from guard.kernel import drop_capabilities, notify, reason, syscall, unmarshal
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -109,6 +109,8 @@ def main(in_memory: bool = False) -> None:
     code = 125
     try:
         code = _main(sys.argv[1:], in_memory)
+    except OSError as error:
+        os.write(2, f"guard: not started: the supervisor: {reason(error)}\n".encode())
     except Exception as error:  # noqa: BLE001 - the command sees its channel end, and is not started
         os.write(2, f"guard: not started: the supervisor: {type(error).__name__}: {error}\n".encode())
     finally:

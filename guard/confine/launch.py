@@ -63,19 +63,21 @@ def main(argv: "list[str]", start: "list[str]") -> int:
     fill_streams()
     launch = Launch(start)
 
+    def interrupted() -> int:
+        launch.refused("interrupted", "")
+        return confine.end_by_interrupt()
+
     def unraised(lost: "sys.UnraisableHookArgs") -> None:
         """An interrupt that came in a callback of the interpreter's would be lost."""
         if lost.exc_type is KeyboardInterrupt:
-            launch.refused("interrupted", "")
-            confine.end_by_interrupt()
+            interrupted()
         sys.__unraisablehook__(lost)
 
     sys.unraisablehook = unraised
     try:
         return launch.run(argv)
     except KeyboardInterrupt:
-        launch.refused("interrupted", "")
-        return confine.end_by_interrupt()
+        return interrupted()
     except OSError as error:
         return launch.refused(explain(error), "")
     except Exception as error:
@@ -117,7 +119,7 @@ def explain(error: OSError) -> str:
     except (ImportError, OSError):
         # The file rules hold already, and may not let us read the explanation.
         return f"{where}: {error.strerror or error}; see `guard doctor`"
-    return f"{where}: {error.strerror or error}" if where else str(error.strerror or error)
+    return f"{where}: {error.strerror or error}" if where else kernel.reason(error)
 
 
 class Options:

@@ -424,9 +424,10 @@ class PrivateTmp:
 
     def _hold(self) -> int:
         held = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-        # High, where no shell script expects to find a free number.
-        high = fcntl.fcntl(held, fcntl.F_DUPFD_CLOEXEC, 200)
-        os.close(held)
+        try:
+            high = _high(held)
+        finally:
+            os.close(held)
         try:
             # Shared, so that `hold_again` never lets go; who sweeps asks for all, and is not waited for.
             fcntl.flock(high, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -480,7 +481,10 @@ class PrivateTmp:
             for _, fd in free:
                 os.close(fd)
             return
-        child = os.fork()
+        try:
+            child = os.fork()
+        except OSError:
+            child = -1  # the next start sweeps
         if child == 0:
             try:
                 if os.fork() == 0:
@@ -489,9 +493,20 @@ class PrivateTmp:
                     sweep.remove_dead(self.shelf, [name for name, _ in free], {fd for _, fd in free})
             finally:
                 os._exit(0)
-        os.waitpid(child, 0)
+        if child > 0:
+            os.waitpid(child, 0)
         for _, fd in free:
             os.close(fd)
+
+
+def _high(fd: int) -> int:
+    """A copy of a descriptor with a number that no shell script expects to be free, as far as the limit goes."""
+    for lowest in (200, 50):
+        try:
+            return fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, lowest)
+        except OSError:
+            continue  # a lower limit on open files
+    return fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 10)
 
 
 def _find_shelf(base: str, uid: int) -> str:

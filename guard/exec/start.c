@@ -229,7 +229,9 @@ static bool hold(void)
 {
 	struct stat about;
 	int before = session.lock, fd = open(session.tmp, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-	session.lock = fd < 0 ? -1 : fcntl(fd, F_DUPFD_CLOEXEC, 200);
+	session.lock = -1;
+	for (int lowest = 200; fd >= 0 && session.lock < 0 && lowest >= 10; lowest -= 95) /* a low limit on open files */
+		session.lock = fcntl(fd, F_DUPFD_CLOEXEC, lowest);
 	if (fd >= 0)
 		close(fd);
 	bool is_held = session.lock >= 0 && !flock(session.lock, LOCK_SH | LOCK_NB) && !fstat(session.lock, &about);

@@ -5,6 +5,7 @@
 
 static sigset_t every, former;
 static bool ignored; /* SIGCHLD, by who started us */
+static const char no_process[] = "no process for the supervisor (is a limit on processes reached?)";
 
 /* The command: confined while the interpreter of S starts, and executed once S says that it listens. */
 static _Noreturn void become(int channel)
@@ -58,7 +59,7 @@ static _Noreturn void keep(const struct step *supervisor, int waiter)
 		fall("socketpair");
 	pid_t command = fork();
 	if (command < 0)
-		fall("fork");
+		fall(no_process);
 	if (command == 0) {
 		close(waiter);
 		close(channel[0]);
@@ -220,8 +221,8 @@ static int wait_for(pid_t keeper, int channel)
 						kill(getpid(), number); /* for the launcher */
 				if (!*session.committed)
 					return -1;
-				if (WIFEXITED(status))
-					return WEXITSTATUS(status) ? WEXITSTATUS(status) : 125;
+				if (WIFEXITED(status) && WEXITSTATUS(status))
+					return WEXITSTATUS(status); /* it has said why */
 			}
 			if (gone)
 				return end_all();
@@ -260,7 +261,7 @@ int supervise(const struct step *supervisor)
 		fall("socketpair");
 	pid_t keeper = fork();
 	if (keeper < 0)
-		fall("fork");
+		fall(no_process);
 	if (keeper == 0) {
 		session.is_beside = true;
 		close(channel[0]);

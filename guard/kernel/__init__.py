@@ -68,6 +68,7 @@ SECCOMP_SET_MODE_FILTER = 1
 SECCOMP_FILTER_FLAG_SPEC_ALLOW = 4
 CLOSE_RANGE_CLOEXEC = 4
 O_PATH = os.O_PATH | os.O_CLOEXEC
+_EAGAIN = 11
 _RLIMIT_AS, _PAGE, _SPARE = 9, os.sysconf("SC_PAGE_SIZE"), 1 << 26
 RESOLVE_NO_SYMLINKS = 0x04
 CLONE_NEWNS = 0x00020000
@@ -177,6 +178,12 @@ def failure(name: str) -> OSError:
     """The error of the call that just returned -1 through `libc_syscall`."""
     code = _ctypes.get_errno()
     return OSError(code, os.strerror(code), name)
+
+
+def reason(error: OSError) -> str:
+    """What a failed call of no file's or interface's means, and what to do where that is known."""
+    more = " (is a limit on processes reached?)" if error.errno == _EAGAIN else ""
+    return f"{error.strerror or error}{more}"
 
 
 def prctl(option: int, *args: int) -> int:

@@ -659,3 +659,30 @@ def test_a_session_costs_less_than_ten_megabytes_and_a_storm_lets_nothing_grow(a
         assert _memory(supervisor) + _memory(process.pid) < 10_000
     finally:
         process.communicate("")
+
+
+@pytest.mark.parametrize("program", [GUARD, LAUNCHER], ids=["exec", "launcher"])
+def test_where_no_process_can_be_made_one_line_says_so(account: Account, project: Path, program: str) -> None:
+    account.warm("--policy", "login-node", cwd=project)
+    answers = []
+    for most in range(1, 8):
+        words = ["prlimit", f"--nproc={most}", program, "run", "--policy", "login-node", "--", "echo", "started"]
+        done = account.command(words, cwd=project)
+        answers.append(done.returncode)
+        if done.returncode:
+            assert (done.returncode, done.stdout) == (125, ""), done.stderr
+            (line,) = done.stderr.splitlines()
+            assert line.startswith("guard: not started: ")
+            assert line.endswith("(is a limit on processes reached?)")
+        else:
+            assert done.stdout == "started\n"
+    assert 125 in answers
+
+
+@pytest.mark.parametrize("program", [GUARD, LAUNCHER], ids=["exec", "launcher"])
+def test_a_low_limit_on_open_files_is_no_obstacle(account: Account, project: Path, program: str) -> None:
+    account.warm("--policy", "login-node", cwd=project)
+    for most in (32, 100, 201):
+        words = ["prlimit", f"--nofile={most}", program, "run", "--policy", "login-node", "--", "echo", "started"]
+        done = account.command(words, cwd=project)
+        assert (done.returncode, done.stdout) == (0, "started\n"), done.stderr
