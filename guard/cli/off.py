@@ -45,4 +45,4 @@ def off(
     blocks.write(path, switch.text(reason, end).encode())
     told("switched-off", "guard was switched off on this node", {"until": int(end)}, "high")
     rest = f"until {time.strftime('%Y-%m-%d %H:%M UTC', time.gmtime(end))}" if end else "until `guard on`"
-    sys.stderr.write(f"guard is off on this node {rest}; what runs under it already stays so\n")
+    sys.stderr.write(f"guard is off on this node {rest}; what runs under it already, and `guard run`, stays so\n")

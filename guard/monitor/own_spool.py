@@ -46,8 +46,9 @@ class Own:
     def _kept(self, event: Event) -> Entry | None:
         """Leave out of an event what the site does not keep of a person; None where that is all of it."""
         uid = event.tree.uid
-        groups = self._groups(uid) if self._privacy.exempt_groups and uid >= 0 else frozenset()
-        exempt = uid >= 0 and self._privacy.exempts(uid, groups)
+        exempt = uid >= 0 and self._privacy.exempts(
+            uid, self._groups(uid) if self._privacy.exempt_groups else frozenset()
+        )
         if exempt and event.severity < Severity.MEDIUM and event.control != "telemetry":
             return None
         whole = event.plain()
