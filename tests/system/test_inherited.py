@@ -82,6 +82,30 @@ def test_what_is_made_under_a_default_list_loses_the_right_of_others(stage: Stag
     assert int(done.stdout.split()[0]) > 200, "without guard it does not come to be: the test proves nothing"
 
 
+SOCKETS = """
+import os, socket, sys
+os.umask(0)
+for number in range(50):
+    name = f"shared/{number}"
+    new = socket.socket(socket.AF_UNIX)
+    new.bind(name)
+    if os.stat(name).st_mode & 2:
+        print(name)
+"""
+
+
+@pytest.mark.parametrize("policy", ["login-node", NO_MASK])
+def test_a_socket_made_under_a_default_list_never_has_the_right_of_others(stage: Stage, policy: str) -> None:
+    """The supervisor makes it: there is no moment in which it is writable."""
+    named = stage.policy(policy) if "\n" in policy else policy
+    done = stage.account.guard([PYTHON, "-c", SOCKETS], cwd=stage.project, policy=named)
+    assert (done.returncode, done.stdout) == (0, ""), done.stderr
+    for place in (stage.project / "shared").glob("[0-9]*"):
+        place.unlink()
+    control = stage.account.command([PYTHON, "-c", SOCKETS], cwd=stage.project)
+    assert len(control.stdout.splitlines()) == 50
+
+
 def test_the_project_itself_may_have_such_a_list(stage: Stage) -> None:
     assert stage.bare("acl", "setxattr", "{project}", "default") == 0
     top = stage.account.directory("top", stage.project)
