@@ -20,7 +20,7 @@ _NUMBERS: "dict[str, dict[str, int]]" = {
         "sched_setattr": 274, "execveat": 281,
     },
 }  # fmt: skip
-_COMMON = {"fchmodat2": 452, "setxattrat": 463, "removexattrat": 466}
+_COMMON = {"fchmodat2": 452, "setxattrat": 463, "removexattrat": 466, "landlock_restrict_self": 446}
 
 
 def numbers(machine: str) -> "dict[str, int]":

@@ -230,6 +230,12 @@ RULES: tuple[Rule, ...] = (
     # know which process is the caller's own; 0 is the way to say so, and what shells and prlimit(1) say.
     _rule(("processes",), "prlimit64", EPERM, "sets limits of another process (one's own: pid 0)",
           none_of(0, 0), nonzero(2)),
+    # How the supervisor knows who is in which sandbox of its own (guard.confine.handlers.inner). Nobody without the
+    # right to real-time scheduling notices this limit.
+    _rule(("bind", "connect", "unix-sockets"), "prlimit64", NOTHING, "a limit that marks sandboxes within the session",
+          one_of(1, 15), nonzero(2)),
+    _rule(("bind", "connect", "unix-sockets"), "setrlimit", NOTHING, "a limit that marks sandboxes within the session",
+          one_of(0, 15)),
     _rule(("processes",), "setpriority", EPERM, "slows every process of the user", one_of(0, 2)),  # PRIO_USER
     _rule(("processes",), "ioprio_set", EPERM, "slows every process of the user", one_of(0, 3)),  # WHO_USER
     _rule(("processes", "kernel-surface"), "ioctl", EPERM, "types into a terminal, or changes its discipline",

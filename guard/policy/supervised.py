@@ -33,6 +33,8 @@ ASKED: tuple[tuple[tuple[str, ...], str, tuple[Test, ...]], ...] = (
     # CLONE_FILES without CLONE_THREAD: two processes with one table of descriptors. With a namespace besides
     # (CLONE_NEW…) the rows below refuse it.
     (CONNECT, "clone", (one_of(0, 0x400, mask=0x7E020000 | 0x10400),)),
+    # A sandbox within the session, of which no call made in its programs' stead must lead out.
+    (CONNECT, "landlock_restrict_self", ()),
     # A path stands behind a pointer, and strip needs the call done in another way.
     (MODES, "chmod fchmod fchmodat fchmodat2", ()),
     (("world-writable",), "umask", (lacks(0, 0o002),)),

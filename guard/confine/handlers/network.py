@@ -17,6 +17,7 @@ import time
 from guard.confine.handlers import datagrams, messages, sockets
 from guard.confine.handlers.addresses import Address
 from guard.confine.handlers.base import PENDING, Call, Supervisor
+from guard.confine.handlers.inner import Inner, within
 from guard.confine.handlers.names import NameServers
 from guard.confine.handlers.programs import is_program
 from guard.confine.handlers.taken import INET, Own, Taken, make, sockaddr, start
@@ -44,6 +45,7 @@ def handlers(supervisor: "Supervisor") -> "dict[str, Handler]":
     net = Network(supervisor)
     calls = {"bind": net.bind, "listen": net.listen, "connect": net.connect}
     calls |= {"sendto": net.datagrams.sendto, "socket": net.datagrams.socket}
+    calls |= net.inner.handlers()
     return {**calls, "sendmsg": net.messages.sendmsg, "sendmmsg": net.messages.sendmmsg, "clone": net.messages.clone}
 
 
@@ -56,7 +58,8 @@ class Network:
 
     def __init__(self, supervisor: "Supervisor") -> None:
         self._waiters = Waiters()
-        self._unix = sockets.UnixSockets(supervisor, self._waiters)
+        self.inner = Inner()
+        self._unix = sockets.UnixSockets(supervisor, self._waiters, self.inner)
         self.datagrams = datagrams.Datagrams(self, self._unix, self._waiters)
         self.messages = messages.Messages(supervisor, self.datagrams, self._unix, self._waiters)
         self._name_servers = NameServers()
@@ -88,8 +91,9 @@ class Network:
             serves = socket.type == _DGRAM and not Address(socket.family, wanted).is_loopback()
             if serves and self.datagrams.bind_for_all(supervisor, call, socket, wanted):
                 return 0
+            around = self.inner.around(call)
             call.check()
-            make("bind", socket.fd, wanted)
+            within(around, make, "bind", socket.fd, wanted)
             if wanted != address.raw():
                 self._note_rewritten(socket, address)
             if socket.type == _DGRAM or socket.option(_socket.SOL_SOCKET, _SO_REUSEPORT):
@@ -133,8 +137,9 @@ class Network:
         if bound.port == 0:
             raw = self._judge_bind(supervisor, call, bound, socket, "listen")
             if supervisor.mode("bind") == "enforce" and supervisor.setting("bind") != "any":
+                around = self.inner.around(call)
                 call.check()
-                make("bind", socket.fd, raw)
+                within(around, make, "bind", socket.fd, raw)
                 self._note_rewritten(socket, bound)
         elif not bound.is_loopback():
             # Bound by one program's allowance, and listened on by another, maybe.
@@ -246,10 +251,11 @@ class Network:
         Args:
             own: whether it is for a listener of the tree's alone.
         """
+        around = self.inner.around(call)
 
         def attempt(fd: int) -> int:
             try:
-                return start(fd, address.raw())
+                return within(around, start, fd, address.raw())
             finally:
                 if own and not self.is_own(address, _STREAM):
                     # Another's listener appeared between the judgement and the call.

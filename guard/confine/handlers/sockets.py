@@ -20,6 +20,7 @@ import posix as os
 
 from guard.confine.handlers import paths
 from guard.confine.handlers.base import PENDING, Call, Supervisor
+from guard.confine.handlers.inner import within
 from guard.confine.handlers.taken import Own, Taken, make, start
 from guard.confine.handlers.waiting import EAGAIN, Waiters
 from guard.confine.turns import Crowded
@@ -28,6 +29,8 @@ from guard.kernel import diag, real_path, syscall
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from guard.confine.handlers.inner import Chain, Inner
 
 _EPERM, _EACCES, _ENAMETOOLONG, _ECONNREFUSED = 1, 13, 36, 111
 _AF_UNIX = _socket.AF_UNIX
@@ -44,12 +47,13 @@ class UnixSockets:
     Args:
         supervisor: its setting `unix_allow` names sockets and directories of sockets.
         waiters: wait for listeners whose queue is full.
+        inner: the sandboxes within the tree.
     """
 
-    def __init__(self, supervisor: "Supervisor", waiters: "Waiters") -> None:
+    def __init__(self, supervisor: "Supervisor", waiters: "Waiters", inner: "Inner") -> None:
         self._allowed = tuple({path for name in supervisor.setting("unix_allow") for path in (name, real_path(name))})
         self._own = Own(_alive)
-        self._waiters = waiters
+        self._waiters, self._inner = waiters, inner
         self._maker = _Maker(lambda: supervisor.ruleset, self._own.add)
 
     # bind ---------------------------------------------------------------------------------------------
@@ -62,7 +66,7 @@ class UnixSockets:
             self._own.add(socket.marks())
             return result
         path = raw[2:].split(b"\0", 1)[0]
-        mask = call.status("Umask", 8)
+        mask, around = call.status("Umask", 8), self._inner.around(call)
         if supervisor.mode("world-writable") == "enforce":
             mask |= 0o002
         parent, slash, base = path.rpartition(b"/")
@@ -72,7 +76,8 @@ class UnixSockets:
         except OSError:
             os.close(where)
             raise
-        self._maker.add(_Making(call, socket.marks(), socket.keep(), raw, where, above, parent + slash, base, mask))
+        marks, fds = socket.marks(), (socket.keep(), where, above)
+        self._maker.add(_Making(call, marks, fds, raw, parent + slash, base, mask, around))
         return PENDING
 
     # connect and sendto -------------------------------------------------------------------------------
@@ -171,25 +176,24 @@ def _alive() -> "set[int]":
 
 
 class _Making:
-    """A socket's file to be made: by whom, from where, under which mask."""
+    """A socket's file to be made: by whom, from where, under which mask, in which sandboxes."""
 
-    __slots__ = ("above", "base", "call", "fd", "marks", "mask", "parent", "raw", "where")
+    __slots__ = ("above", "around", "base", "call", "fd", "marks", "mask", "parent", "raw", "where")
 
     def __init__(
         self,
         call: "Call",
         marks: "tuple[int, int]",
-        fd: int,
+        fds: "tuple[int, int, int]",
         raw: bytes,
-        where: int,
-        above: int,
         parent: bytes,
         base: bytes,
         mask: int,
+        around: "Chain",
     ) -> None:
-        self.call, self.marks, self.fd, self.raw = call, marks, fd, raw
-        self.where, self.above = where, above
-        self.parent, self.base, self.mask = parent, base, mask
+        self.call, self.marks, self.raw = call, marks, raw
+        self.fd, self.where, self.above = fds
+        self.parent, self.base, self.mask, self.around = parent, base, mask, around
 
     def close(self) -> None:
         for fd in (self.fd, self.where, self.above):
@@ -253,7 +257,7 @@ class _Maker:
                 code = _EACCES
                 try:
                     if ready:
-                        self._make(job)
+                        within(job.around, self._make, job)
                         code = 0
                 except OSError as error:
                     code = error.errno or _EACCES
@@ -275,7 +279,7 @@ class _Maker:
             self._wake()  # another may do that one
         return job
 
-    def _make(self, job: "_Making") -> None:
+    def _make(self, job: "_Making") -> int:
         os.fchdir(job.where)
         os.umask(job.mask)
         name = job.raw
@@ -286,8 +290,9 @@ class _Maker:
                 raise OSError(_ENAMETOOLONG, "File name too long")
             name = job.raw[:2] + path + b"\0"
         job.call.check()
-        make("bind", job.fd, name)
+        made = make("bind", job.fd, name)
         self._made(job.marks)
+        return made
 
 
 def _is_same(fd: int, path: bytes) -> bool:
