@@ -151,7 +151,8 @@ def _asking(values: Mapping[str, object], machine: str) -> bytes:
 
     if not supervised.wanted(values):
         return b""
-    return supervised.head(supervised.calls(values), numbers(machine), machine)
+    allows = machine == "x86_64" and values["kernel.binary32"] == "allow"
+    return supervised.head(supervised.calls(values), numbers(machine), machine, allows)
 
 
 def rights(abi: int) -> int:

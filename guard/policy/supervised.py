@@ -6,6 +6,7 @@ handler judges again all that those rows would have refused. Without a superviso
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Mapping
 
 from guard.kernel import assembler as bpf
@@ -34,7 +35,7 @@ ASKED: tuple[tuple[tuple[str, ...], str, tuple[Test, ...]], ...] = (
     # (CLONE_NEW…) the rows below refuse it.
     (CONNECT, "clone", (one_of(0, 0x400, mask=0x7E020000 | 0x10400),)),
     # A sandbox within the session, of which no call made in its programs' stead must lead out.
-    (CONNECT, "landlock_restrict_self", ()),
+    (BIND, "landlock_restrict_self", ()),
     # A path stands behind a pointer, and strip needs the call done in another way.
     (MODES, "chmod fchmod fchmodat fchmodat2", ()),
     (("world-writable",), "umask", (lacks(0, 0o002),)),
@@ -47,6 +48,9 @@ ASKED: tuple[tuple[tuple[str, ...], str, tuple[Test, ...]], ...] = (
     (("pipe-to-shell",), "execve execveat", ()),
 )
 """(controls that need it, calls, conditions on registers)."""
+
+_BY_ADDRESS = {"sendmmsg": 345, "bind": 361, "connect": 362, "listen": 363, "sendto": 369, "sendmsg": 370}
+"""i386's numbers of calls that only an address can decide; what goes by socketcall is refused anyway."""
 
 
 def wanted(values: Mapping[str, object]) -> bool:
@@ -63,30 +67,46 @@ def calls(values: Mapping[str, object]) -> dict[str, tuple[Test, ...]]:
     return {name: tests for controls, names, tests in ASKED if on & set(controls) for name in names.split()}
 
 
-def head(asked: Mapping[str, tuple[Test, ...]], numbers: Mapping[str, int], machine: str) -> bytes:
+def head(
+    asked: Mapping[str, tuple[Test, ...]], numbers: Mapping[str, int], machine: str, binary32: bool = False
+) -> bytes:
     """Assemble the head; what it does not answer goes on into whatever is appended.
 
     Args:
         asked: as `calls` returns it.
         numbers: call to number on this machine; calls without one are left out.
         machine: x86_64 or aarch64.
+        binary32: whether i386's calls are allowed besides. Handlers know nothing of them: what only an address can
+            decide is refused.
     """
     code = bpf.Assembler()
     code.load(seccomp.DATA_ARCH)
-    code.jump(bpf.EQUAL, seccomp.MACHINES[machine].audit, no="out")
+    code.jump(bpf.EQUAL, seccomp.MACHINES[machine].audit, yes="ours")
+    if binary32:
+        code.jump(bpf.EQUAL, seccomp.AUDIT_ARCH_I386, no="neither")
+        code.load(seccomp.DATA_NR)
+        for name, number in _BY_ADDRESS.items():
+            if name in asked:
+                _call(code, number, asked[name], seccomp.refuse(errno.EACCES))
+        code.mark("neither")
+    code.go("out")
+    code.mark("ours")
     code.load(seccomp.DATA_NR)
     for name, tests in asked.items():
-        if name not in numbers:
-            continue
-        following = code.label()
-        code.jump(bpf.EQUAL, numbers[name], no=following)
-        unasked = code.label()
-        for test in tests:
-            condition(code, test, unasked)
-        code.answer(seccomp.RET_USER_NOTIF)
-        code.mark(unasked)
-        if tests:
-            code.load(seccomp.DATA_NR)
-        code.mark(following)
+        if name in numbers:
+            _call(code, numbers[name], tests, seccomp.RET_USER_NOTIF)
     code.mark("out")
     return code.assemble()
+
+
+def _call(code: bpf.Assembler, number: int, tests: tuple[Test, ...], action: int) -> None:
+    following = code.label()
+    code.jump(bpf.EQUAL, number, no=following)
+    otherwise = code.label()
+    for test in tests:
+        condition(code, test, otherwise)
+    code.answer(action)
+    code.mark(otherwise)
+    if tests:
+        code.load(seccomp.DATA_NR)
+    code.mark(following)

@@ -175,6 +175,13 @@ def test_a_ring_goes_round_the_filter_and_is_named_for_each_control_it_serves():
     assert states(FULL, kernel__io_uring="allow")["world-writable"] == "partial"
 
 
+def test_32_bit_calls_that_are_let_in_are_named_where_the_supervisor_is_not_asked_about_them():
+    found = statuses(effective(kernel__binary32="allow"), FULL, True, supervisor=True)
+    for control in ("metadata", "world-writable", "setuid", "processes"):
+        assert "kernel.binary32 = allow" in "\n".join(found[control][1])
+    assert "binary32" not in "\n".join(found["unix-sockets"][1]), "of these calls nothing is left"
+
+
 def test_access_lists_that_are_allowed_make_world_writable_partial():
     assert "access list" in missing("world-writable", FULL, kernel__xattr="allow")
 

@@ -972,6 +972,41 @@ def test_a_socket_that_becomes_ipv4_while_its_address_is_judged_sends_nothing_ou
         assert heard() > 0
 
 
+I386 = """
+import mmap
+libc.mmap.restype = ctypes.c_void_p
+libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_long]
+page = libc.mmap(None, 8192, 7, 0x22 | 0x40, -1, 0)  # MAP_32BIT
+# push rbx; mov eax, edi; mov ebx, esi; xchg edx, ecx; int 0x80; pop rbx; ret
+ctypes.memmove(page, bytes.fromhex("5389f889f387cacd805bc3"), 11)
+enter = ctypes.CFUNCTYPE(*[ctypes.c_int] * 5)(page)
+def put(raw):
+    ctypes.memmove(page + 4096, raw, len(raw))
+    return page + 4096
+stream, first, second = socket.socket(), socket.socket(type=UDP), socket.socket(type=UDP)
+print(json.dumps([
+    enter(20, 0, 0, 0) == os.getpid(),
+    enter(363, stream.fileno(), 1, 0),
+    enter(361, first.fileno(), put(sockaddr(V4, "0.0.0.0", 0)), 16),
+    enter(362, second.fileno(), put(sockaddr(V4, "127.0.0.1", int(sys.argv[1]))), 16),
+]))
+"""
+
+
+@pytest.mark.skipif(os.uname().machine != "x86_64", reason="i386's calls are x86's")
+def test_of_32_bit_calls_nothing_is_left_that_an_address_decides(ground: Stage) -> None:
+    """Where a policy lets them in: the supervisor knows nothing of their arguments."""
+    policy = ground.policy('schema = 1\nname = "old"\nextends = "login-node"\n[kernel]\nbinary32 = "allow"\n')
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as outsider:
+        outsider.bind(("127.0.0.1", 0))
+        port = outsider.getsockname()[1]
+        try:
+            assert outside(ground, I386, port) == [True, 0, 0, 0]
+        except AssertionError:
+            pytest.skip("no 32-bit calls here")
+        assert inside(ground, I386, port, policy=policy) == [True, *[-EACCES] * 3]
+
+
 # What people run ------------------------------------------------------------------------------------------
 
 
