@@ -8,12 +8,10 @@ from typing import ClassVar, Final
 from guard.events.model import Event
 from guard.events.wire import Severity, check, dump, parse, table
 
-PUBLIC: Final[tuple[str, ...]] = (
-    "schema", "id", "time", "host", "boot", "producer", "seq", "origin", "control", "rule", "severity", "verdict",
-    "policy", "mitre",
-)  # fmt: skip
-"""What stays when a row's personal part is erased; all else may speak of a person, later versions' fields too."""
-_PUBLIC: Final = frozenset(PUBLIC)
+_BEFORE: Final = ("schema", "id", "time", "host", "boot", "producer")
+_BEHIND: Final = ("origin", "control", "rule", "severity", "verdict", "policy", "mitre")
+"""With `seq` between them what stays when a row's personal part is erased; all else may speak of a person, later
+versions' fields too."""
 OVERHEAD: Final = 220
 """Bytes a row costs beside its JSON: key, index entries, seal, chain."""
 _PUBLIC_ABOUT: Final = 400
@@ -38,11 +36,19 @@ class Entry:
     ERASED: ClassVar[bytes] = dump({"tree": {}, "process": {}, "detail": {}, "message": "", "erased": True})
     RANKS: ClassVar[tuple[str, ...]] = ("user telemetry", "telemetry", "user alerts", "alerts")
 
-    __slots__ = ("_personal", "_public", "id", "owner", "producer", "quiet", "rank", "renumber", "severity", "uid")
+    __slots__ = (
+        "_before", "_behind", "_personal", "_seq", "id", "owner", "producer", "quiet", "rank", "renumber", "severity",
+        "uid",
+    )  # fmt: skip
 
     def __init__(self, whole: dict[str, object], *, quiet: str = "", renumber: bool = False, owner: int = 0) -> None:
-        self._public = {name: whole[name] for name in PUBLIC if name in whole}
-        self._personal = dump({name: value for name, value in whole.items() if name not in _PUBLIC})
+        # As bytes at once, so that nothing else of the event is held until it is stored.
+        personal = whole.copy()
+        self._before = dump({name: personal.pop(name) for name in _BEFORE if name in personal})[:-1]
+        self._behind = dump({name: personal.pop(name) for name in _BEHIND if name in personal})[1:]
+        seq = personal.pop("seq", 0)
+        self._seq = seq if isinstance(seq, int) else 0
+        self._personal = dump(personal)
         self.quiet = quiet
         self.renumber = renumber
         self.owner = owner
@@ -92,6 +98,4 @@ class Entry:
         Args:
             seq: the number to give it; None leaves its own.
         """
-        if seq is not None:
-            self._public["seq"] = seq
-        return dump(self._public), self._personal
+        return b'%b,"seq":%d,%b' % (self._before, self._seq if seq is None else seq, self._behind), self._personal

@@ -147,6 +147,8 @@ class Gate:
     def _suppressed(self, whole: Mapping[str, object], groups: frozenset[str], thing: str, batch: Batch) -> str:
         user = str(table(whole, "tree").get("user", ""))
         process, now = table(whole, "process"), self._clock()
+        if not self._settings.suppressions:
+            return ""
         program = str(process.get("exe", "")).rpartition("/")[2]
         for each in self._settings.suppressions:
             if now < each.until and each.matches(

@@ -13,6 +13,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import lru_cache
 from hashlib import sha256
 from typing import Final
 
@@ -31,12 +32,14 @@ USER_LINE_MOST: Final = 64 << 10
 SKEW: Final = 60
 """Seconds that a sender's clock may be ahead."""
 _UUID: Final = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
-_RULE: Final = re.compile(r"[a-z0-9][a-z0-9._+-]{0,63}")
-_PRODUCER: Final = re.compile(r"[a-z][A-Za-z0-9:._@+-]{0,79}")
+# The same few of each stand in nearly all events; what is kept of the longest lines is 8 MiB.
+_is_rule: Final = lru_cache(128)(re.compile(r"[a-z0-9][a-z0-9._+-]{0,63}").fullmatch)
+_is_producer: Final = lru_cache(128)(re.compile(r"[a-z][A-Za-z0-9:._@+-]{0,79}").fullmatch)
+_is_mitre: Final = lru_cache(128)(re.compile(r"TA?\d{4}(\.\d{3})?").fullmatch)
 _HARNESS: Final = re.compile(r"[a-z0-9][a-z0-9._-]{0,31}")
-_MITRE: Final = re.compile(r"TA?\d{4}(\.\d{3})?")
 _TIME: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,9})?(Z|[+-]\d\d:\d\d)")
 
+_KNOWN: Final = frozenset(CONTROLS)
 
 @dataclass(frozen=True)
 class Node:
@@ -173,14 +176,14 @@ def accept(line: bytes, peer: Peer, node: Node, sessions: Sessions, *, adopted: 
 
 
 def _check_words(whole: dict[str, object]) -> None:
-    if whole["control"] not in CONTROLS:
+    if whole["control"] not in _KNOWN:
         raise EventError(f"no control {str(whole['control'])[:40]!r}", f"known are {', '.join(CONTROLS)}")
-    if not _RULE.fullmatch(str(whole["rule"])):
+    if not _is_rule(str(whole["rule"])):
         raise EventError("the rule's name is no word", "small letters, digits and ._+-")
     if whole.get("verdict", "observed") not in VERDICTS:
         raise EventError(f"no verdict {str(whole['verdict'])[:40]!r}", f"known are {', '.join(VERDICTS)}")
     mitre = whole.get("mitre")
-    named = [each for each in mitre if isinstance(each, str) and _MITRE.fullmatch(each)] if mitre else []  # type: ignore[attr-defined]
+    named = [each for each in mitre if isinstance(each, str) and _is_mitre(each)] if mitre else []  # type: ignore[attr-defined]
     whole["mitre"] = named[:16] or list(techniques(str(whole["control"]), str(whole["rule"])))
     whole["message"] = " ".join(str(whole.get("message", "")).split())[:MESSAGE_MOST]
     whole["schema"] = 1
@@ -191,7 +194,7 @@ def _of_root(whole: dict[str, object], node: Node) -> dict[str, object]:
         whole["origin"] = "service"
     if not whole.get("boot"):
         whole["boot"] = node.boot
-    if not _PRODUCER.fullmatch(str(whole.get("producer", ""))):
+    if not _is_producer(str(whole.get("producer", ""))):
         whole["producer"] = "root"
     _bound_time(whole, node)
     return whole

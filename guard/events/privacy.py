@@ -142,7 +142,8 @@ class Minimiser:
             exempt: whether the user is exempt, which the event then says.
         """
         process = whole.get("process")
-        project = _project(whole)
+        # Only a measure of paths asks for it.
+        project = _project(whole) if keep.paths != "full" or keep.cwd not in ("full", "none") else ""
         if isinstance(process, dict):
             self._process(process, keep, project)
         if keep.paths != "full":

@@ -51,6 +51,8 @@ TELL: Final = 10.0
 """Seconds between two events that tell of losses."""
 BATCH: Final = 4000
 """Events after which a turn takes no more."""
+PART: Final = 64
+"""Events that are judged together."""
 CLAIMED: Final = 256 << 10
 """Bytes of users' lines after which a turn takes no more of them."""
 LINE: Final = 2048
@@ -264,17 +266,19 @@ class Service:
         if not peer.is_root:
             batch.claimed += sum(map(len, lines))
             lines = self._redactor.lines(lines)
-        found: list[dict[str, object]] = []
-        for line in lines:
-            try:
-                found.append(accept(line, peer, self._node, self._sessions, adopted=adopted))
-            except (EventError, RecursionError):
-                batch.lose("refused", f"uid {peer.uid}")
-                dropped += 1
-        found = self._fresh(found, batch)
-        if adopted:
-            self._gaps(found, peer.uid, batch)
-        self._gate.judge(found, batch)
+        # A few at a time: what was parsed of them is gone again before it fills the processor's cache.
+        for at in range(0, len(lines), PART):
+            found: list[dict[str, object]] = []
+            for line in lines[at : at + PART]:
+                try:
+                    found.append(accept(line, peer, self._node, self._sessions, adopted=adopted))
+                except (EventError, RecursionError):
+                    batch.lose("refused", f"uid {peer.uid}")
+                    dropped += 1
+            found = self._fresh(found, batch)
+            if adopted:
+                self._gaps(found, peer.uid, batch)
+            self._gate.judge(found, batch)
         return dropped
 
     def _allowed(self, uid: int, lines: Sequence[bytes]) -> int:

@@ -33,6 +33,9 @@ from guard.events.store import Limits, is_full
 
 __all__ = ["Accepted", "Limits", "Loss", "Reader", "Row", "Spool", "rows_of"]
 
+_ROW: Final = "(?,?,?,?,?,?,?,?,?,?,?)"
+_ROWS: Final = 64
+"""Rows of one statement, each of which costs SQLite something by itself; at most 999 values stand in one."""
 DISK_PART: Final = 200
 """Alerts that are stored in one transaction on a full disk."""
 
@@ -152,17 +155,18 @@ class Spool(Bounded):
                 room = self._make_room(fresh, lost)
                 rows = []
                 salts = os.urandom(chain.SALT * len(room))
-                for at, each in enumerate(room):
+                link, size = self._chain, self._bytes
+                for at, each in enumerate(room, 1):
                     public, personal = each.sealed(self._next_seq(each))
-                    salt = salts[at * chain.SALT : (at + 1) * chain.SALT]
-                    self._position += 1
-                    self._chain = chain.link(self._chain, public, chain.commit(salt, personal))
-                    self._bytes += len(public) + len(personal) + OVERHEAD
+                    salt = salts[(at - 1) * chain.SALT : at * chain.SALT]
+                    link = chain.link(link, public, chain.commit(salt, personal))
+                    size += len(public) + len(personal) + OVERHEAD
                     rows.append((
-                        self._position, each.id, now, each.rank, each.severity, each.uid, each.quiet,
-                        public, personal, salt, self._chain,
+                        before[0] + at, each.id, now, each.rank, each.severity, each.uid, each.quiet, public, personal,
+                        salt, link,
                     ))  # fmt: skip
-                db.executemany("INSERT INTO events VALUES(?,?,?,?,?,?,?,?,?,?,?)", rows)
+                self._position, self._chain, self._bytes = before[0] + len(room), link, size
+                _insert(db, rows)
                 self._note_producers(room, now)
                 self._note(kept, lost, now)
                 if room:
@@ -235,3 +239,11 @@ class Spool(Bounded):
             db.execute("DELETE FROM kept WHERE kind = 'budget' AND key LIKE ?", (f"% {uid} %",))
             db.execute("DELETE FROM kept WHERE kind = 'exposure' AND key LIKE ?", (f"user {uid} %",))
             db.execute("DELETE FROM kept WHERE kind = 'session' AND value LIKE ?", (f"[{uid},%",))
+
+
+def _insert(db: sqlite3.Connection, rows: Sequence[tuple[object, ...]]) -> None:
+    whole = len(rows) - len(rows) % _ROWS
+    for at in range(0, whole, _ROWS):
+        values = [value for row in rows[at : at + _ROWS] for value in row]
+        db.execute(f"INSERT INTO events VALUES {','.join([_ROW] * _ROWS)}", values)  # noqa: S608 - marks only
+    db.executemany(f"INSERT INTO events VALUES {_ROW}", rows[whole:])  # noqa: S608 - marks only
