@@ -14,8 +14,20 @@ SHARES: Final = (0.7, 0.9, 0.8, 1.0)
 """Of the size limit, up to which rows of each rank find room: what users claim leaves room for what others saw."""
 DROPPED: Final = 60
 """Bytes that stay of a row that was displaced."""
+OF_ONE_USER: Final = 5000
+"""Producers of one user's that are remembered, and exposures that he claims: he can make up any number of both."""
 PRODUCERS_S: Final = 7 * 86400
 """Seconds after which a producer that says nothing more is forgotten; should it come back, it counts from one."""
+_TOO_MANY_PRODUCERS: Final = """
+DELETE FROM producers WHERE name IN (SELECT name FROM (
+  SELECT name, row_number() OVER (PARTITION BY uid ORDER BY last DESC) AS number FROM producers) WHERE number > ?)
+"""
+_TOO_MANY_CLAIMS: Final = """
+DELETE FROM kept WHERE kind = 'exposure' AND key IN (SELECT key FROM (
+  SELECT key, row_number() OVER (
+    PARTITION BY substr(key, 1, 5 + instr(substr(key, 6), ' ')) ORDER BY last DESC) AS number
+  FROM kept WHERE kind = 'exposure' AND key GLOB 'user *') WHERE number > ?)
+"""
 
 
 class Bounded(Store):
@@ -42,6 +54,8 @@ class Bounded(Store):
             if over > 0:
                 removed += self._remove_delivered(over, floor)
             self._db.execute("DELETE FROM producers WHERE last < ?", (now - PRODUCERS_S,))
+            self._db.execute(_TOO_MANY_PRODUCERS, (OF_ONE_USER,))
+            self._db.execute(_TOO_MANY_CLAIMS, (OF_ONE_USER,))
             self._set("bytes", self._bytes)
         self._producers = dict(self.producers())
         self._disk.prepare()

@@ -22,6 +22,10 @@ import orjson
 DAY: Final = 86400
 HOUR: Final = 3600
 SAMPLES: Final = 5
+OTHER: Final = "other"
+"""What counts for all rules of a tree beyond the most."""
+CLAIMED: Final = "user "
+"""What the name of a tree begins with that users claim; when there are too many, these go first."""
 FOLDED: Final = "folded"
 FLOOD: Final = "flood"
 
@@ -36,6 +40,7 @@ class Rules:
         summaries: of repetitions, for one rule and tree in a day.
         floods: events of one tree in a day.
         trees: of which a state is kept at most.
+        rules: of one tree that are told apart: a user may claim any.
     """
 
     window_s: int = 600
@@ -43,6 +48,7 @@ class Rules:
     summaries: int = 2
     floods: int = 2
     trees: int = 20_000
+    rules: int = 200
 
 
 DEFAULT: Final = Rules()
@@ -166,12 +172,13 @@ class Budget:
             now: seconds since 1970.
         """
         tree = self._trees.setdefault(finding.tree, _Tree())
-        rule = tree.rules.setdefault(finding.rule, _Rule())
+        name = finding.rule if finding.rule in tree.rules or len(tree.rules) < self._rules.rules else OTHER
+        rule = tree.rules.setdefault(name, _Rule())
         self._dirty.add(finding.tree)
         tree.last = rule.last = now
         seen = rule.objects.get(finding.thing)
         if seen is not None:
-            seen.add(finding.rule, 1, now, now, finding.severity)
+            seen.add(name, 1, now, now, finding.severity)
             return FOLDED
         if self._may_tell(rule, now) or finding.severity > rule.highest:
             rule.heads.append(now)
@@ -181,7 +188,7 @@ class Budget:
             return ""
         rule.crossed = now
         self._flood(tree, finding.about, finding.sample, now)
-        tree.flood.add(finding.rule, 1, now, now, finding.severity)
+        tree.flood.add(name, 1, now, now, finding.severity)
         return FLOOD
 
     def due(self, now: float) -> list[Summary]:
@@ -204,8 +211,11 @@ class Budget:
             if not flood.counts and tree.last < now - 2 * DAY:
                 del self._trees[name]
                 self._dirty.add(name)
-        while len(self._trees) > self._rules.trees:
-            found += self._evict()
+        if len(self._trees) > self._rules.trees:
+            # A tenth at once: to look for one at a time would cost whoever makes many trees nothing, and us all.
+            ordered = sorted(self._trees, key=lambda name: (not name.startswith(CLAIMED), self._trees[name].last))
+            for name in ordered[: len(ordered) - self._rules.trees * 9 // 10]:
+                found += self._evict(name)
         return found
 
     def _repetitions(self, name: str, tree: _Tree, rule: _Rule, now: float) -> Iterable[Summary]:
@@ -247,9 +257,8 @@ class Budget:
         if sample and len(tree.flood.samples) < SAMPLES:
             tree.flood.samples.append(sample)
 
-    def _evict(self) -> Iterable[Summary]:
-        """Give up the state of the tree that was silent longest, and tell what it holds."""
-        name = min(self._trees, key=lambda each: self._trees[each].last)
+    def _evict(self, name: str) -> Iterable[Summary]:
+        """Give up the state of a tree, and tell what it holds."""
         tree = self._trees.pop(name)
         self._dirty.add(name)
         for rule in tree.rules.values():

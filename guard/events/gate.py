@@ -30,6 +30,8 @@ SUPPRESSED: Final = "suppressed"
 KNOWN: Final = "known"
 BASELINE_QUIET_S: Final = 60.0
 """Seconds after the last exposure of a baseline until its summary."""
+SAMPLE: Final = 512
+"""Characters of an object that a summary shows."""
 PLACES: Final = 50_000
 """Places of known secrets that are remembered; a forgotten one costs an event of severity info."""
 NOT_FINDINGS: Final = frozenset({"session", "telemetry"})
@@ -145,10 +147,10 @@ class Gate:
         return Entry(whole, quiet=quiet, renumber=True, owner=uid if whole.get("origin") == "user" else 0)
 
     def _suppressed(self, whole: Mapping[str, object], groups: frozenset[str], thing: str, batch: Batch) -> str:
-        user = str(table(whole, "tree").get("user", ""))
-        process, now = table(whole, "process"), self._clock()
         if not self._settings.suppressions:
             return ""
+        user = str(table(whole, "tree").get("user", ""))
+        process, now = table(whole, "process"), self._clock()
         program = str(process.get("exe", "")).rpartition("/")[2]
         for each in self._settings.suppressions:
             if now < each.until and each.matches(
@@ -163,7 +165,7 @@ class Gate:
     ) -> str:
         """An exposure alerts once a fingerprint; a user's claims are known by him alone."""
         whose = f"user {uid}" if whole.get("origin") == "user" else "node"
-        key = f"{whose} {detail.get('key_id')} {str(detail['fingerprint'])[:128]}"
+        key = f"{whose} {str(detail.get('key_id'))[:64]} {str(detail['fingerprint'])[:128]}"
         now = self._clock()
         state = self._exposures.get(key)
         if state is None:
@@ -276,7 +278,7 @@ def _finding(whole: Mapping[str, object], severity: Severity, uid: int, thing: s
     tree, detail = table(whole, "tree"), table(whole, "detail")
     session = tree.get("session") or f"pid {tree.get('root_pid')}"
     sample = detail.get("object")
-    shown = sample if isinstance(sample, str) else ""
+    shown = sample[:SAMPLE] if isinstance(sample, str) else ""
 
     def about() -> Mapping[str, object]:
         return {name: whole[name] for name in _ABOUT if name in whole} | {"object": shown}

@@ -29,6 +29,7 @@ from guard.redact.scan import Scanner
 from guard.redact.stream import redact_bytes
 
 USER_LINE_MOST: Final = 64 << 10
+POLICY_MOST: Final = 128
 SKEW: Final = 60
 """Seconds that a sender's clock may be ahead."""
 _UUID: Final = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
@@ -38,8 +39,8 @@ _is_producer: Final = lru_cache(128)(re.compile(r"[a-z][A-Za-z0-9:._@+-]{0,79}")
 _is_mitre: Final = lru_cache(128)(re.compile(r"TA?\d{4}(\.\d{3})?").fullmatch)
 _HARNESS: Final = re.compile(r"[a-z0-9][a-z0-9._-]{0,31}")
 _TIME: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,9})?(Z|[+-]\d\d:\d\d)")
-
 _KNOWN: Final = frozenset(CONTROLS)
+
 
 @dataclass(frozen=True)
 class Node:
@@ -77,6 +78,7 @@ class Sessions:
         self.changed: set[str] = set()
         self._most = most
         self._by_uid: dict[int, OrderedDict[str, None]] = {}
+        self._asked: tuple[int, int, tuple[str, str, int]] | None = None
         for session, (uid, _, _) in self.known.items():
             self._by_uid.setdefault(uid, OrderedDict())[session] = None
 
@@ -85,6 +87,7 @@ class Sessions:
         found = self.known.get(session)
         his = self._by_uid.setdefault(uid, OrderedDict())
         if found is None:
+            self._asked = None
             self.known[session] = found = (uid, harness, root_pid)
             self.changed.add(session)
             his[session] = None
@@ -99,11 +102,16 @@ class Sessions:
 
     def above(self, pid: int, uid: int) -> tuple[str, str, int]:
         """The session that a process runs in by its ancestors: (session, harness, root_pid), or empty."""
-        roots = {root: (session, harness) for session, (owner, harness, root) in self.known.items() if owner == uid}
+        # One peer asks for each of its lines.
+        if self._asked is None or self._asked[:2] != (pid, uid):
+            self._asked = pid, uid, self._look(pid, uid)
+        return self._asked[2]
+
+    def _look(self, pid: int, uid: int) -> tuple[str, str, int]:
+        roots = {self.known[session][2]: session for session in self._by_uid.get(uid, ())}
         for each in peers.ancestors(pid):
             if each in roots:
-                session, harness = roots[each]
-                return session, harness, each
+                return roots[each], self.known[roots[each]][1], each
         return "", "", 0
 
 
@@ -159,6 +167,8 @@ def accept(line: bytes, peer: Peer, node: Node, sessions: Sessions, *, adopted: 
         whole["process"] = {"pid": peer.pid, "ppid": 0, "exe": "", "argv": [], "argc": 0, "cwd": ""}
         job = None
     else:
+        policy = table(whole, "policy")
+        whole["policy"] = {name: str(policy.get(name, ""))[:POLICY_MOST] for name in ("name", "digest")}
         session, harness, root = _own_tree(tree, peer, sessions)
         job = tree.get("slurm_job_id")
     whole["tree"] = {

@@ -97,7 +97,7 @@ def find(reader: Reader, query: Query, uid: int | None) -> Iterator[Row | None]:
     """
     after = reader.position_at(query.since) if query.since else reader.first() - 1
     least = Severity.of(query.minimum)
-    if query.limit:
+    if query.limit > 0:
         after = _before_newest(reader, query, uid, after, least)
     while True:
         rows = reader.read(after, PART, minimum=least, quiet=not query.sent, uid=uid)

@@ -367,11 +367,16 @@ class Service:
 
     def _erase(self, connection: Connection, line: bytes) -> None:
         """Erase what is personal in rows, for root (`guard privacy purge`)."""
-        order = orjson.loads(line)
+        try:
+            order = orjson.loads(line)
+            wanted = [int(each) for each in order["erase"]]
+        except (ValueError, TypeError, OverflowError):
+            self._answer([(connection, b'{"error":"no list of positions"}\n')])
+            return
         if order.get("spool") != os.path.realpath(self.spool_path):
             self._answer([(connection, b'{"error":"another spool"}\n')])  # positions mean something in one alone
             return
-        count = self.spool.erase(int(each) for each in order["erase"])
+        count = self.spool.erase(each for each in wanted if 0 < each < 1 << 63)
         if isinstance(order.get("uid"), int):
             self.spool.forget_user(order["uid"])
             self._gate = self._new_gate()

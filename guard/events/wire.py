@@ -13,6 +13,7 @@ from guard.errors import EventError
 
 LINE_MOST: Final = 256 << 10
 """Longest line that is taken from anybody, in bytes: 16 KiB of arguments, escaped, and what stands around them."""
+DEEPEST: Final = 64
 _ID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}")
 # What some reader takes for the end of a line, or a terminal for an order, never stands raw in one (orjson leaves
 # everything from U+007F on as it is).
@@ -69,9 +70,9 @@ FIELDS: Final[Mapping[str, type]] = {
 }
 """Top-level field → the type it has in JSON."""
 _NEEDED: Final = ("schema", "id", "time", "control", "rule", "severity")
-
 _NAMES: Final = tuple(FIELDS)
 _TYPES: Final = list(FIELDS.values())
+
 
 def dump(whole: Mapping[str, object]) -> bytes:
     """JSON (RFC 8259) on one line, whatever the texts hold."""
@@ -102,7 +103,25 @@ def parse(line: bytes | str) -> dict[str, object]:
         raise EventError(f"this is no JSON: {error}", "one event a line (RFC 8259)") from None
     if not isinstance(whole, dict):
         raise EventError("this line is no JSON object", "one event a line")
+    raw = line if isinstance(line, bytes) else line.encode()
+    if raw.count(b"{") + raw.count(b"[") > DEEPEST:
+        _check_depth(whole)
     return whole
+
+
+def _check_depth(whole: dict[str, object]) -> None:
+    """Refuse what is nested so deeply that it could be read and not be written again (orjson writes 254 levels)."""
+    level: list[object] = [whole]
+    for _ in range(DEEPEST):
+        level = [
+            inner
+            for each in level
+            for inner in (each.values() if isinstance(each, dict) else each if isinstance(each, list) else ())
+            if isinstance(inner, (dict, list))
+        ]
+        if not level:
+            return
+    raise EventError(f"this line is nested more than {DEEPEST} levels deep", "no event is")
 
 
 def table(whole: Mapping[str, object], name: str) -> dict[str, object]:
@@ -117,6 +136,15 @@ def check(whole: Mapping[str, object]) -> None:
     Raises:
         EventError: the sentence names the field.
     """
+    # What has all fields, each of its type, is what nearly every event is.
+    if list(map(type, map(whole.get, _NAMES))) != _TYPES:
+        _check_fields(whole)
+    if not _ID.fullmatch(str(whole["id"])):
+        raise EventError("id is no UUIDv7", "see RFC 9562; a producer makes one for each event")
+    Severity.of(str(whole["severity"]))
+
+
+def _check_fields(whole: Mapping[str, object]) -> None:
     for name in _NEEDED:
         if whole.get(name) is None:
             raise EventError(f"the event has no {name}", "see docs/events.md for the fields")
@@ -133,13 +161,4 @@ def _without_surrogates(value: object) -> object:
         return {str(_without_surrogates(str(name))): _without_surrogates(each) for name, each in value.items()}
     if isinstance(value, (list, tuple)):
         return [_without_surrogates(each) for each in value]
-    # What has all fields, each of its type, is what nearly every event is.
-    if list(map(type, map(whole.get, _NAMES))) != _TYPES:
-        _check_fields(whole)
-    if not _ID.fullmatch(str(whole["id"])):
-        raise EventError("id is no UUIDv7", "see RFC 9562; a producer makes one for each event")
-    Severity.of(str(whole["severity"]))
-
-
-def _check_fields(whole: Mapping[str, object]) -> None:
     return value

@@ -150,3 +150,23 @@ def test_states_are_bounded_and_what_they_hold_is_told() -> None:
     feed.until(START + HOUR)
     assert feed.counted == 400
     assert len([name for name, state in feed.budget.changes().items() if state is not None]) <= 10
+
+
+def test_a_user_who_makes_up_rules_makes_no_state_grow() -> None:
+    feed = Feed(Budget(Rules(rules=50)))
+    for at in range(3000):
+        feed.see("f", at * 0.01, rule=f"files/made-up-{at}", tree="user 5 s")
+    assert sum(map(len, filter(None, feed.budget.changes().values()))) < 50_000
+    feed.until(START + 30 * DAY)
+    assert feed.counted == 3000
+    assert len(feed.heads) <= 60
+
+
+def test_a_user_who_makes_up_trees_takes_no_state_of_what_the_kernel_saw() -> None:
+    feed = Feed(Budget(Rules(trees=100)))
+    assert feed.see("f", 0, tree="kernel 5 s") == ""
+    for at in range(1000):
+        feed.see("f", 1 + at * 0.01, tree=f"user 5 pid {at}")
+        feed.summaries += feed.budget.due(feed.now) if at % 10 == 0 else []
+    assert feed.see("f", 20, tree="kernel 5 s") == "folded", "its story goes on"
+    assert sum(state is not None for state in feed.budget.changes().values()) <= 111

@@ -57,6 +57,11 @@ def test_a_users_own_service_takes_nobody_elses() -> None:
     assert accept(claim(), USER, node(owner=4711), Sessions())["origin"] == "user"
 
 
+def test_of_a_users_policy_stay_its_name_and_digest() -> None:
+    taken = accept(claim(policy={"name": "p" * 5000, "digest": 7, "more": {"x": ["y"] * 500}}), USER, node(), Sessions())
+    assert taken["policy"] == {"name": "p" * 128, "digest": "7"}
+
+
 def test_root_says_what_the_kernel_saw_on_this_host() -> None:
     root = Peer(1, 0, 0, frozenset({0}), False)
     taken = accept(claim(host="elsewhere", origin="kernel"), root, node(), Sessions())

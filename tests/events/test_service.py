@@ -250,6 +250,39 @@ def test_the_spool_is_roots_alone(node: Node, account: Account) -> None:
 # Producers and readers --------------------------------------------------------------------------------
 
 
+def nested(levels: int) -> bytes:
+    """An event with so many objects in one another."""
+    return json.dumps(event()).encode()[:-1] + b',"more":' + b'{"a":' * levels + b"1" + b"}" * (levels + 1)
+
+
+@pytest.mark.root
+def test_no_line_whatever_ends_the_service(node: Node, account: Account) -> None:
+    """What is read is what can be written again: a line nested so deeply that it could not be ended it once."""
+    odd: list[dict[str, Any] | bytes] = [
+        b"[]", b"null", b"nan", b"[" * 60_000, b"{" * 5000, b"\x00\xff", b'{"erase":[1]}', b'{"erase":',
+        nested(70), nested(250), nested(700), nested(1000),
+        event(seq=2**63), event(seq=-(2**63)), event(seq=1.5), event(seq=None), event(rule=None), event(control=[]), event(verdict=[]),
+        event(tree={"uid": 2**70, "root_pid": 2**62, "session": ["a"], "harness": {}}), event(time="0000-00-00T00:00:00Z"),
+        event(control="exposure", detail={"fingerprint": "a" * 50_000, "key_id": {"x": [1] * 1000}, "port": []}),
+        event(process={"argv": [1, None, {}, [[]]], "exe": 7, "cwd": []}), event(mitre=[1, "T1", None]), event(policy={"name": {}}),
+    ]  # fmt: skip
+    assert send(node, account, *odd)["through"] == len(odd)
+    with_root = subprocess.run([PYTHON, "-c", SENDER, node.socket], input=b"".join(
+        (each if isinstance(each, bytes) else json.dumps(each).encode()) + b"\n" for each in odd[8:]
+    ), capture_output=True, check=False)  # fmt: skip
+    assert b'"through"' in with_root.stdout, with_root.stderr
+    asks = "import socket,sys; s = socket.socket(socket.AF_UNIX); s.connect(sys.argv[1]); s.sendall(sys.stdin.buffer.read()); print(s.recv(99))"
+    reading = node.socket.replace("events.sock", "events-read.sock")
+    for request in ('{"user":"\\u0000"}', '{"user":"\u00b2"}', '{"limit":-5}', '{"since":1e999}', "[" * 2000, "7"):
+        done = account.command(["/usr/bin/python3", "-c", asks, reading], input=request.encode() + b"\n")
+        assert len(done.stdout) > len("b''\n"), f"{request} was not answered"
+    assert send(node, account, event(message="still here"))["dropped"] == 0
+    assert found(node, "still here")
+    assert node.process is not None
+    assert node.process.poll() is None
+    assert node.show("--verify").returncode == 0
+
+
 def test_filters_and_the_two_forms(node: Node) -> None:
     producer, out = sink(node)
     process = Process(1, 0, bless("chmod"), (bless("chmod"), bless("777")), 2, bless("/home/x"))

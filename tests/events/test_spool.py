@@ -266,3 +266,40 @@ def test_sent_rows_are_numbered_by_producer_without_gaps(spool: Spool) -> None:
         spool.append([entry(fourth), b"nonsense"])
     spool.append([entry(fourth)])
     assert [Event.from_json(row.line).seq for row in spool.read(0)] == [1, 2, 3]
+
+
+def test_what_one_user_makes_up_is_forgotten_before_it_fills_the_disk(spool: Spool, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("guard.events.bounds.OF_ONE_USER", 10)
+    for at in range(40):
+        clock.now += 1
+        whole = make()[0].plain() | {"producer": f"run:{at}", "origin": "user"}
+        kept = [("exposure", f"{whose} key {at}", b"{}") for whose in ("user 7", "user 70", "node")]
+        spool.append([Entry(whole, renumber=True, owner=7)], kept=kept)
+    spool.append([Entry(make()[0].plain(), renumber=True)])
+    spool.trim()
+    assert set(spool.producers()) == {"monitor", *(f"run:{at}" for at in range(30, 40))}
+    known = spool.kept("exposure")
+    assert len(known) == 60
+    assert {f"user 70 key {at}" for at in range(30, 40)} < set(known), "the newest of each user"
+    assert sum(key.startswith("node ") for key in known) == 40, "what services saw stays"
+
+
+@pytest.mark.parametrize("make", ["later", "other", "damaged"])
+def test_a_database_that_is_not_ours_is_told_and_left_as_it_is(tmp_path: Path, make: str) -> None:
+    place = tmp_path / "spool"
+    place.mkdir(mode=0o700)
+    file = place / "spool.db"
+    if make == "damaged":
+        file.write_bytes(b"no database" * 1000)
+    else:
+        with sqlite3.connect(file) as db:
+            db.execute("CREATE TABLE events(x)")
+            db.execute(f"PRAGMA user_version = {99 if make == 'later' else 0}")
+    before = file.read_bytes()[100:]
+    with pytest.raises(SpoolError, match="later guard" if make == "later" else "spool"):
+        Spool(str(place))
+    assert file.read_bytes()[100:] == before
+    file.unlink()
+    for rest in place.glob("spool.db-*"):
+        rest.unlink()
+    Spool(str(place)).close()
