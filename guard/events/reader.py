@@ -19,6 +19,8 @@ from guard.events.model import Severity
 
 DATABASE: Final = "spool.db"
 CURSORS: Final = "cursors.db"
+VERSION: Final = 1
+"""Of the tables; a later guard's are not touched."""
 LOG_PAGES: Final = 1000
 """Pages of the log after which it is copied into the database: 4 MB, and as much stays allocated."""
 _CURSOR_TABLES: Final = """
@@ -268,7 +270,11 @@ def open_database(path: str, mode: str) -> sqlite3.Connection:
             db.execute(f"PRAGMA wal_autocheckpoint = {LOG_PAGES}")
             db.execute("PRAGMA secure_delete = ON")
         db.execute("PRAGMA query_only = ON" if mode == "ro" else "PRAGMA temp_store = MEMORY")
-        db.execute("SELECT count(*) FROM sqlite_master").fetchone()
+        (version,) = db.execute("PRAGMA user_version").fetchone()
+        if version > VERSION:
+            raise SpoolError(f"{path} was written by a later guard", "update guard on this host")
+        if mode != "ro" and version < VERSION:
+            db.execute(f"PRAGMA user_version = {VERSION}")
     except sqlite3.Error as error:
         raise SpoolError(f"{path}: {error}", "is this a spool, and may you read it?") from None
     return db

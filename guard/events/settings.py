@@ -21,7 +21,7 @@ from guard.events.privacy import ARGV, PATHS, Keep, Privacy, Rule
 from guard.events.spool import Limits
 from guard.events.wire import Severity
 from guard.policy.positions import Where
-from guard.policy.source import Document, read_document
+from guard.policy.source import Document, check_file, read_document
 from guard.policy.values import Reading
 
 FILE: Final = "events.toml"
@@ -120,6 +120,8 @@ def load(config: str, *, reader: Callable[[str], Document | None] = read_documen
         StateError: a file or its directory can be written by others.
     """
     settings = Settings(stamps=stamps(config))
+    for name in (FILE, SUPPRESSIONS):
+        check_file(os.path.join(config, name))
     doc = reader(os.path.join(config, FILE))
     if doc is not None:
         settings = _read(doc, settings)

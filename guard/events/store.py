@@ -34,6 +34,7 @@ CREATE TABLE IF NOT EXISTS producers(
 CREATE TABLE IF NOT EXISTS kept(kind TEXT, key TEXT, value BLOB, last INTEGER NOT NULL,
   PRIMARY KEY(kind, key)) WITHOUT ROWID;
 """
+_DAMAGED: Final = "it is no spool, or damaged: move it away, and a new one is begun"
 
 
 @dataclass(frozen=True)
@@ -84,8 +85,15 @@ class Store(Reader):
         if not self._locked(patience):
             os.close(self._lock)
             raise SpoolError(f"{path}: another process writes this spool", "stop it first, or let it accept") from None
-        self._db = open_database(os.path.join(path, DATABASE), "rwc")
-        self._db.executescript(_TABLES)
+        try:
+            self._db = open_database(os.path.join(path, DATABASE), "rwc")
+            self._db.executescript(_TABLES)
+        except sqlite3.Error as error:
+            os.close(self._lock)
+            raise SpoolError(f"{os.path.join(path, DATABASE)}: {error}", _DAMAGED) from None
+        except SpoolError:
+            os.close(self._lock)
+            raise
         os.chmod(os.path.join(path, DATABASE), 0o600)
         last = self._db.execute("SELECT accepted FROM events ORDER BY position DESC LIMIT 1").fetchone()
         self._accepted = int(last[0]) if last else 0

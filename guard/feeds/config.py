@@ -12,7 +12,7 @@ from guard.errors import StateError
 from guard.feeds.options import COMMON, KINDS, SOURCE, SPOOL, Option, Takes, Value
 from guard.policy.load import check_schema
 from guard.policy.positions import Where
-from guard.policy.source import Document, Reader, parse_document, printable, read_document, read_file
+from guard.policy.source import Document, Reader, check_file, parse_document, printable, read_document, read_file
 from guard.policy.values import Reading, describe
 
 FILTERS = ("control", "rule", "verdict", "severity", "origin", "harness", "user", "host", "producer")
@@ -107,6 +107,7 @@ def load(path: str, reader: Reader = read_file) -> Config:
         PolicyError: it cannot be used; the message shows the place.
         StateError: there is none.
     """
+    check_file(path)
     doc = read_document(path, reader)
     if doc is None:
         raise StateError(f"{printable(path)} does not exist", "write it as docs/feeds.md shows, or name one: --config")

@@ -83,6 +83,11 @@ def tls_context(feed: Feed) -> ssl.SSLContext:
     """
     if feed.text("key_file"):
         check(feed, "key_file")
+    for option in ("ca_file", "cert_file", "key_file"):
+        path = feed.text(option)
+        if path and not os.access(path, os.R_OK):
+            reason = "cannot be read" if os.path.exists(path) else "does not exist"
+            raise FeedError(f"feed {feed.name}: {option}: {printable(path)} {reason}", "give the service a PEM file")
     try:
         context = ssl.create_default_context(cafile=feed.text("ca_file") or None)
         context.minimum_version = ssl.TLSVersion.TLSv1_2

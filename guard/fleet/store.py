@@ -48,6 +48,7 @@ CREATE TABLE IF NOT EXISTS notices(
 CREATE INDEX IF NOT EXISTS open_notices ON notices(host, kind, subject) WHERE closed IS NULL;
 """
 
+VERSION: Final = 1
 RUNS_MOST: Final = 1000
 """Runs kept of one producer: a node cannot fill the site's disk with holes."""
 
@@ -105,7 +106,12 @@ class Store:
             if write:
                 self._db.execute("PRAGMA journal_mode = WAL")
                 self._db.execute("PRAGMA synchronous = FULL")  # what `receive` returned survives a power cut
+            (version,) = self._db.execute("PRAGMA user_version").fetchone()
+            if version > VERSION:
+                raise StateError(f"{printable(path)} was written by a later guard", "update guard on this host")
+            if write:
                 self._db.executescript(_TABLES)
+                self._db.execute(f"PRAGMA user_version = {VERSION}")
         except (OSError, sqlite3.Error) as error:
             reason = error.strerror if isinstance(error, OSError) else str(error)
             raise StateError(f"{printable(path)}: {reason}", "name a store that you may use: --store") from error
@@ -310,6 +316,14 @@ class Store:
             (after, limit),
         )
         return [(position, received, bytes(line)) for position, received, line in rows]
+
+    def line(self, id_: str, host: str) -> bytes | None:
+        """Return the event of a host with this id, which its sender may say; None for none."""
+        row = self._db.execute(
+            "SELECT line FROM received WHERE id = ? AND host = ? AND foreigner = ''",
+            (bytes.fromhex(id_.replace("-", "")), host),
+        ).fetchone()
+        return bytes(row[0]) if row else None
 
     def rewrite(self, lines: Iterable[tuple[int, bytes]]) -> None:
         """Put other lines in the place of events, and leave nothing of the old ones in the file.

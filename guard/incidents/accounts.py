@@ -46,7 +46,8 @@ def load(path: str) -> dict[str, Account]:
                         raise PolicyError(f"{path}:{number}: {address!r} is no mail address", "correct it there")
                 found[account.user] = account
     except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise PolicyError(f"{path}: cannot be read as an account map: {error}", "a CSV file in UTF-8") from None
+        reason = error.strerror if isinstance(error, OSError) else str(error)
+        raise PolicyError(f"{path}: cannot be read as an account map: {reason}", "a CSV file in UTF-8") from None
     return found
 
 

@@ -11,7 +11,7 @@ from typing import Any, Final
 from guard.incidents.exposure import DAY as DAY
 from guard.incidents.exposure import microseconds
 from guard.policy.load import check_schema
-from guard.policy.source import Document, read_document
+from guard.policy.source import Document, check_file, read_document
 from guard.policy.values import Reading
 
 FILE: Final = "incidents.toml"
@@ -69,6 +69,7 @@ def load(config: str) -> Settings:
         PolicyError: the file cannot be used; it shows the place.
         StateError: it can be written by others.
     """
+    check_file(os.path.join(config, FILE))
     doc = read_document(os.path.join(config, FILE))
     return _settings(doc) if doc is not None else Settings()
 

@@ -201,6 +201,20 @@ def _syntax(file: str, text: str, message: str) -> PolicyError:
     return caret(file, lines.line(line), line, column, f"is not TOML: {sentence[:1].lower()}{sentence[1:]}")
 
 
+def check_file(path: str) -> None:
+    """Refuse a file of the configuration that everybody could have written; one that is not there is not judged.
+
+    Raises:
+        StateError: it is writable by everybody.
+    """
+    try:
+        loose = os.stat(path).st_mode & 0o002
+    except OSError:
+        return  # whoever reads it says what is wrong
+    if loose:
+        raise StateError(f"{printable(path)}: is writable by everybody", f"chmod o-w {printable(path)}")
+
+
 def check_private(directory: str) -> None:
     """Refuse a state or configuration directory that others could have filled.
 

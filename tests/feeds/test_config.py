@@ -91,3 +91,15 @@ def test_every_option_stands_in_the_documentation() -> None:
     for kind, rows in {"": COMMON, **KINDS}.items():
         for row in rows:
             assert f"`{row.name}`" in text, (kind, row.name)
+
+
+def test_a_file_that_everybody_may_write_sends_nothing_anywhere(tmp_path: Path) -> None:
+    from guard.errors import StateError
+
+    path = tmp_path / "feeds.toml"
+    path.write_text('schema = 1\n[[feed]]\nname = "a"\nkind = "jsonl"\npath = "/var/tmp/x"\n')
+    path.chmod(0o666)
+    with pytest.raises(StateError, match="writable by everybody; chmod o-w"):
+        load(str(path))
+    path.chmod(0o644)
+    assert [feed.name for feed in load(str(path)).feeds] == ["a"]

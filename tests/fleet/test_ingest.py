@@ -245,3 +245,21 @@ def test_nothing_that_comes_in_breaks_the_intake(state: Path, tmp_path: Path) ->
 def lines_of(events: Sequence[Event]) -> Iterator[bytes]:
     for event in events:
         yield event.to_json()
+
+
+@pytest.mark.parametrize("write", [True, False])
+def test_a_store_that_is_damaged_or_a_later_guards_is_told_by_name(tmp_path: Path, write: bool) -> None:
+    import sqlite3
+
+    from guard.errors import StateError
+    from guard.fleet.store import Store
+
+    path = tmp_path / "site.db"
+    path.write_bytes(b"no database" * 1000)
+    with pytest.raises(StateError, match=r"site\.db: file is not a database"):
+        Store(str(path), write=write)
+    path.unlink()
+    with sqlite3.connect(path) as db:
+        db.execute("PRAGMA user_version = 99")
+    with pytest.raises(StateError, match="later guard"):
+        Store(str(path), write=write)
