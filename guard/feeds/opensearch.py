@@ -11,7 +11,11 @@ from guard.feeds.http import CONTENT_AT_FAULT, Http, in_parts
 from guard.feeds.secrets import secret
 from guard.feeds.sink import Context, Item, Outcome, Sink, Undelivered
 
-_AGAIN = frozenset((408, 429, 500, 502, 503, 504))
+_AGAIN = frozenset((401, 403, 404, 408, 429, 500, 502, 503, 504))
+_OF_THE_INDEX = frozenset((
+    "index_closed_exception", "validation_exception", "invalid_index_name_exception", "cluster_block_exception",
+))  # fmt: skip
+"""Errors that come with a 400 and are no document's fault: the index is closed or cannot be made (too many shards)."""
 
 
 class OpenSearch(Sink):
@@ -76,7 +80,7 @@ class OpenSearch(Sink):
             error = answer.get("error")
             kind = error.get("type") if isinstance(error, dict) else error
             reason = f"{status} {kind}"
-            if status in _AGAIN or status in (401, 403, 404):
+            if status in _AGAIN or str(kind) in _OF_THE_INDEX:
                 again.append(reason)
             else:
                 outcome.refused[item.position] = reason

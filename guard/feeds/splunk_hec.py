@@ -1,6 +1,7 @@
 """Splunk's HTTP Event Collector: an event counts once the indexers acknowledge it, not when the collector took it.
 
-Source of the protocol: Splunk Enterprise, "About HTTP Event Collector Indexer Acknowledgment".
+Source of the protocol: Splunk Enterprise, "About HTTP Event Collector Indexer Acknowledgment" and "Troubleshoot HTTP
+Event Collector", where the codes of its answers are.
 """
 
 from __future__ import annotations
@@ -15,11 +16,15 @@ from guard.feeds.config import Feed
 from guard.feeds.http import Http, in_parts
 from guard.feeds.secrets import secret
 from guard.feeds.sink import Context, FeedError, Item, Outcome, Sink, Undelivered
+from guard.policy.source import printable
 
 _REQUEST = 200  # events in one request: well below the 1 MB that collectors take by default
 
-_CONTENT = frozenset((5, 6, 7, 12, 13, 15))
-"""Codes that blame the data: none, its format, its index, its event or fields."""
+_CONTENT = frozenset((5, 6, 12, 13, 15))
+"""Codes that blame the data: none, its format, its event or fields. A token that may not write to the index (7) blames
+the configuration, and what waits for it is sent when that is put right."""
+_NO_ACK = 14
+_TOO_LARGE = 413
 
 
 class SplunkHec(Sink):
@@ -79,14 +84,11 @@ class SplunkHec(Sink):
         if status == 200 and code == 0:
             number = answer.get("ackId")
             if self.feed.flag("ack") and not isinstance(number, int):
-                raise FeedError(
-                    f"feed {self.feed.name}: the collector gives no acknowledgement",
-                    "enable indexer acknowledgement for the token, or write ack = false and accept losses",
-                )
+                raise self._without_acknowledgement()
             return "", number if isinstance(number, int) else None
-        if status == 400 and code in _CONTENT:
-            return f"refused with {status}, code {code}", None
-        raise Undelivered(f"answered {status}, code {code}", after=after)
+        if status == _TOO_LARGE or (status == 400 and code in _CONTENT):
+            return f"refused with {_told(status, answer)}", None
+        raise Undelivered(f"answered {_told(status, answer)}", after=after)
 
     def _acknowledged(self, waiting: dict[int, list[int]], outcome: Outcome) -> None:
         end = time.monotonic() + self.feed.seconds("ack_timeout")
@@ -98,10 +100,14 @@ class SplunkHec(Sink):
                 status, content, after = self._http.post(path, body, self._head)
             except Undelivered as error:
                 raise Undelivered(error.reason, outcome, again=sum(map(len, waiting.values()))) from error
-            acks = _object(content).get("acks")
+            answer = _object(content)
+            acks = answer.get("acks")
+            if status == 400 and answer.get("code") == _NO_ACK:
+                raise self._without_acknowledgement()
             if status != 200 or not isinstance(acks, dict):
                 again = sum(map(len, waiting.values()))
-                raise Undelivered(f"acknowledgements: answered {status}", outcome, again=again, after=after)
+                told = _told(status, answer)
+                raise Undelivered(f"acknowledgements: answered {told}", outcome, again=again, after=after)
             for number in [number for number in waiting if acks.get(str(number)) is True]:
                 outcome.acked += waiting.pop(number)
             self.context.beat()
@@ -110,6 +116,12 @@ class SplunkHec(Sink):
             if waiting:
                 time.sleep(pause)
                 pause = min(pause * 2, 5)
+
+    def _without_acknowledgement(self) -> FeedError:
+        return FeedError(
+            f"feed {self.feed.name}: the collector gives no acknowledgement",
+            "enable indexer acknowledgement for the token, or write ack = false and accept losses",
+        )
 
     def _event(self, item: Item) -> bytes:
         head: dict[str, object] = {"host": item.word("host") or self.context.host, "source": "guard"}
@@ -129,6 +141,13 @@ def _epoch(text: str) -> float:
         return round(datetime.fromisoformat(text).timestamp(), 6)
     except ValueError:
         return 0.0
+
+
+def _told(status: int, answer: dict[str, object]) -> str:
+    """An answer in words: the codes are Splunk's, and its text says what they mean."""
+    code = answer.get("code")
+    text = printable(str(answer.get("text", ""))[:100])
+    return f"{status}, code {code}: {text}" if isinstance(code, int) else str(status)
 
 
 def _object(content: bytes) -> dict[str, object]:

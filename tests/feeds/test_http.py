@@ -194,6 +194,77 @@ def test_a_collector_without_acknowledgement_is_no_silent_success(tmp_path: Path
     assert b"acknowledgement" in said
 
 
+KEPT = [
+    (403, 1, "Token disabled"), (401, 2, "Token is required"), (401, 3, "Invalid authorization"), (403, 4, "Invalid token"),
+    (400, 7, "Incorrect index"), (500, 8, "Internal server error"), (503, 9, "Server is busy"),
+    (400, 10, "Data channel is missing"), (400, 11, "Invalid data channel"), (429, None, ""), (502, None, ""),
+]  # fmt: skip
+"""What Splunk answers where the events are not at fault (help.splunk.com, Troubleshoot HTTP Event Collector)."""
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize(("status", "code", "text"), KEPT, ids=str)
+def test_what_splunk_does_not_blame_on_the_events_costs_none(status: int, code: int | None, text: str, tmp_path: Path) -> None:
+    expected = made.write(tmp_path / "events.jsonl", made.events(40))
+    token, path = secret(tmp_path)
+    splunk, asked = Splunk(token, lose=0), []
+    splunk.requests = 3  # past its own faults
+
+    def first_refuse(where: str, head: dict[str, str], body: bytes) -> tuple[int, object]:
+        asked.append(where)
+        return (status, {"text": text, "code": code}) if len(asked) < 3 else splunk(where, head, body)
+
+    with server(first_refuse) as url:
+        config = toml(tmp_path, [
+            'name = "splunk"', 'kind = "splunk-hec"', f'url = "{url}"', f'token_file = "{path}"', "backoff = 0.01",
+            "backoff_most = 0.05",
+        ])  # fmt: skip
+        drained("--config", str(config), "--input", str(tmp_path / "events.jsonl"))
+    assert {row["event"]["id"] for row in splunk.events} == set(expected)  # type: ignore[index]
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize(("status", "code"), [(400, 6), (400, 12), (400, 13), (400, 15), (413, 27)])
+def test_what_splunk_blames_on_one_event_costs_that_one(status: int, code: int, tmp_path: Path) -> None:
+    expected = made.write(tmp_path / "events.jsonl", made.events(40))
+    token, path = secret(tmp_path)
+    splunk = Splunk(token, lose=0)
+    splunk.requests = 3
+
+    def particular(where: str, head: dict[str, str], body: bytes) -> tuple[int, object]:
+        if f'"guard_id": "{expected[11]}"'.encode() in body:
+            return status, {"text": "no", "code": code}
+        return splunk(where, head, body)
+
+    with server(particular) as url:
+        config = toml(tmp_path, ['name = "splunk"', 'kind = "splunk-hec"', f'url = "{url}"', f'token_file = "{path}"'])
+        drained("--config", str(config), "--input", str(tmp_path / "events.jsonl"))
+        drained("--config", str(config))  # the refusal is an event of its own
+    found = [row["event"] for row in splunk.events]
+    assert set(expected) - {each["id"] for each in found} == {expected[11]}  # type: ignore[index]
+    assert [each["detail"]["events"] for each in found if each["rule"] == "feed.refused"] == [[expected[11]]]  # type: ignore[index]
+
+
+@pytest.mark.timeout(60)
+def test_a_token_that_loses_its_acknowledgement_is_told_and_nothing_counts(tmp_path: Path) -> None:
+    made.write(tmp_path / "events.jsonl", made.events(10))
+    _, path = secret(tmp_path)
+
+    def disabled(where: str, *_: object) -> tuple[int, object]:
+        if where.endswith("/event"):
+            return 200, {"text": "Success", "code": 0, "ackId": 0}
+        return 400, {"text": "ACK is disabled", "code": 14}
+
+    with server(disabled) as url:
+        config = toml(tmp_path, ['name = "splunk"', 'kind = "splunk-hec"', f'url = "{url}"', f'token_file = "{path}"'])
+        with feeds("--config", str(config), "--input", str(tmp_path / "events.jsonl"), "--drain") as feed:
+            _, said = feed.communicate(timeout=30)
+    assert feed.returncode == 3
+    assert b"enable indexer acknowledgement" in said
+    with Reader(str(tmp_path / "spool")) as reader:
+        assert reader.cursor("splunk") == 0
+
+
 class Search:
     """The bulk API's answers: `create` of a known id is 409, one node too busy is 429, what does not fit is 400."""
 
@@ -244,6 +315,61 @@ def test_opensearch_has_each_event_under_its_id_and_one_that_does_not_fit_holds_
     assert [row["detail"]["count"] for row in told] == [1]  # type: ignore[index]
     assert told[0]["detail"]["events"] == [search.bad]  # type: ignore[index]
     assert {index for index, _ in search.documents} == {f"guard-{events[0].time[:4]}.{events[0].time[5:7]}"}
+
+
+BULK = [
+    (429, "es_rejected_execution_exception", True), (503, "unavailable_shards_exception", True),
+    (403, "cluster_block_exception", True), (404, "index_not_found_exception", True),
+    (400, "index_closed_exception", True), (400, "validation_exception", True),
+    (400, "mapper_parsing_exception", False), (400, "document_parsing_exception", False),
+    (400, "strict_dynamic_mapping_exception", False), (400, "illegal_argument_exception", False),
+]  # fmt: skip
+"""What a document may be answered in a bulk, and whether it is to come again."""
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize(("status", "kind", "again"), BULK, ids=str)
+def test_only_what_a_document_is_to_blame_for_lets_it_go(status: int, kind: str, again: bool, tmp_path: Path) -> None:
+    expected = made.write(tmp_path / "events.jsonl", made.events(30))
+    stored: list[str] = []
+    answers: list[int] = []
+
+    def partly(where: str, head: dict[str, str], body: bytes) -> tuple[int, object]:
+        answers.append(0)
+        items = []
+        for line in body.splitlines()[::2]:
+            identity = json.loads(line)["create"]["_id"]
+            wrong = identity == expected[5] and (len(answers) < 3 or not again)
+            stored.extend([] if wrong else [identity])
+            items.append({"create": {"status": status, "error": {"type": kind}} if wrong else {"status": 201}})
+        return 200, {"errors": True, "items": items}
+
+    with server(partly) as url:
+        config = toml(tmp_path, [
+            'name = "search"', 'kind = "opensearch"', f'url = "{url}"', "backoff = 0.01", "backoff_most = 0.05"
+        ])  # fmt: skip
+        drained("--config", str(config), "--input", str(tmp_path / "events.jsonl"))
+    assert set(expected) - set(stored) == (set() if again else {expected[5]})
+    assert max(Counter(stored).values()) == 1, "what was taken is not sent again"
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("status", [401, 403, 404, 429, 503])
+def test_a_bulk_that_is_refused_whole_comes_again(status: int, tmp_path: Path) -> None:
+    expected = made.write(tmp_path / "events.jsonl", made.events(30))
+    search, asked = Search(), []
+    search.busy = set(map(str, range(20)))  # past its own faults
+
+    def first_refuse(where: str, head: dict[str, str], body: bytes) -> tuple[int, object]:
+        asked.append(where)
+        return (status, {"error": "no"}) if len(asked) < 3 else search(where, head, body)
+
+    with server(first_refuse) as url:
+        config = toml(tmp_path, [
+            'name = "search"', 'kind = "opensearch"', f'url = "{url}"', "backoff = 0.01", "backoff_most = 0.05"
+        ])  # fmt: skip
+        drained("--config", str(config), "--input", str(tmp_path / "events.jsonl"))
+    assert {identity for _, identity in search.documents} == set(expected)
 
 
 @pytest.mark.timeout(60)
