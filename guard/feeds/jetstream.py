@@ -99,9 +99,10 @@ class Connection:
             options["tls"] = tls_context(feed)
             if feed.text("server_name"):
                 options["tls_hostname"] = feed.text("server_name")
-        if feed.text("user") and feed.text("user").isascii():
-            # A user who may only hear its own answers hears them here.
-            options["inbox_prefix"] = f"_INBOX.{token(feed.text('user'))}".encode()
+        named = feed.text("user") or (feed.text("node") if "node" in feed.options else "")
+        if named and named.isascii():
+            # Who may only hear its own answers hears them here.
+            options["inbox_prefix"] = f"_INBOX.{token(named)}".encode()
         return await nats.connect(
             servers,
             name=name,
