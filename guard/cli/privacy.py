@@ -10,12 +10,15 @@ from typing import Annotated
 import typer
 
 from guard.cli.incidents import when
-from guard.errors import StateError, UsageError
+from guard.errors import EXIT_FOUND, StateError, UsageError
 from guard.events.model import Severity, say, word
 from guard.events.producer import Producer
+from guard.fleet.store import Store
+from guard.incidents import keepers, office, own, privacy
 from guard.incidents import notice as telling
-from guard.incidents import office, own, privacy
-from guard.incidents.desk import PRODUCER, Desk
+from guard.incidents import purge as purging
+from guard.incidents.desk import PRODUCER, Desk, operator
+from guard.policy.source import printable
 from guard.redact import Redacted, redact_text
 from guard.redact.fingerprint import state_dir
 
@@ -51,7 +54,7 @@ def _account(user: str, mine: bool) -> tuple[str, int]:
 
 
 def _keepers(desk: Desk, state: str, name: str, archives: list[str] | None) -> list[privacy.Keeper]:
-    from guard.incidents import accounts, keepers
+    from guard.incidents import accounts
 
     account = accounts.load(desk.settings.accounts).get(name)
     addresses = [account.mail] if account is not None and account.mail else []
@@ -79,7 +82,7 @@ def show(
         for row in privacy.stored(desk.ledger, name, uid):
             sys.stdout.write(f"{row.what:44}{row.records:>8}  {row.oldest}\n")
         for keeper in _keepers(desk, state, name, archives)[1:]:
-            count = sum(1 for _ in keeper.records(name, uid, privacy.until_now()))
+            count = sum(1 for _ in keeper.records(name, uid, purging.until_now()))
             sys.stdout.write(f"{keeper.what:44}{count:>8}\n")
 
 
@@ -97,7 +100,7 @@ def export(
     with office.opened(state, config) as desk:
         desk.ledger.note_access(desk.who, "privacy export")
         for keeper in _keepers(desk, state, name, archives):
-            out.writelines(line + b"\n" for line in keeper.records(name, uid, privacy.until_now()))
+            out.writelines(line + b"\n" for line in keeper.records(name, uid, purging.until_now()))
 
 
 @app.command()
@@ -110,22 +113,46 @@ def purge(
         raise UsageError("only root can erase records", "ask the site: guard privacy purge --user NAME")
     name, uid = _account(user, False)
     state, config = _places(context)
-    moment = when(before) or privacy.until_now()
+    moment = when(before) or purging.until_now()
     if not yes:
         if not sys.stdin.isatty():
             raise UsageError(f"this erases the records of {name}", "say --yes")
         sys.stderr.write(f"erase the records of {name}? [y/N] ")
         if sys.stdin.readline().strip().lower() not in ("y", "yes"):
             raise UsageError("nothing was erased")
-    with office.opened(state, config) as desk:
-        done = privacy.purge(desk.ledger, _keepers(desk, state, name, archives), name, uid, moment)
-        count = sum(done.values())
-        _record(desk, state, "privacy-purged", name,
-                say("the records of an account were erased: {} in all", count), records=count)  # fmt: skip
+    if office.has_ledger(state):
+        with office.opened(state, config) as desk:
+            done = purging.purge(desk.ledger, _keepers(desk, state, name, archives), name, uid, moment)
+    else:
+        # A node of a fleet: its spool is all it has, and a ledger of its own is not begun for that.
+        places = [*keepers.of_events(state), *map(privacy.ArchiveKeeper, archives or ())]
+        done = {keeper.what: keeper.erase(name, uid, moment) for keeper in places}
+    count = sum(done.values())
+    _record(operator(), state, "privacy-purged", name,
+            say("the records of an account were erased: {} in all", count), records=count)  # fmt: skip
     for what, count in done.items():
         sys.stdout.write(f"{what:44}{count:>8}\n")
     for line in telling.out_of_reach(name, config or "/etc/guard"):
         sys.stderr.write(f"not erased: {line}\n")
+
+
+@app.command()
+def nodes(
+    context: typer.Context, user: _User = "",
+    since: Annotated[str, typer.Option("--since", metavar="T", help="An older purge counts for nothing.")] = "7d",
+) -> None:  # fmt: skip
+    """List the nodes that have not told that they erased an account's records, one a line; 1 where there are any."""
+    if not user:
+        raise UsageError("say whose", "--user NAME")
+    state, config = _places(context)
+    path = os.path.join(state or state_dir(), "site.db")
+    with office.opened(state, config) as desk, Store(path, write=False) as store:
+        if why := purging.held(desk.ledger, user):
+            raise purging.on_hold(user, why)
+        left = purging.unpurged(desk.ledger, store, user, when(since))
+    sys.stdout.writelines(f"{printable(host)}\n" for host in left)
+    if left:
+        raise typer.Exit(EXIT_FOUND)
 
 
 @app.command()
@@ -135,8 +162,8 @@ def hold(context: typer.Context, user: _User = "", reason: Annotated[str, typer.
         raise UsageError("a hold needs --user and --reason")
     state, config = _places(context)
     with office.opened(state, config) as desk:
-        privacy.hold(desk.ledger, user, reason, desk.who)
-        _record(desk, state, "privacy-held", user, say("a legal hold was placed on an account's records"),
+        purging.hold(desk.ledger, user, reason, desk.who)
+        _record(desk.who, state, "privacy-held", user, say("a legal hold was placed on an account's records"),
                 reason=redact_text(reason.replace(user, "this account")))  # fmt: skip
 
 
@@ -145,15 +172,15 @@ def release(context: typer.Context, user: _User = "") -> None:
     """Take a legal hold away."""
     state, config = _places(context)
     with office.opened(state, config) as desk:
-        if not privacy.release(desk.ledger, user):
+        if not purging.release(desk.ledger, user):
             raise StateError(f"there is no hold on {user}", "guard privacy hold places one")
-        _record(desk, state, "privacy-released", user, say("a legal hold was taken from an account's records"))
+        _record(desk.who, state, "privacy-released", user, say("a legal hold was taken from an account's records"))
 
 
-def _record(desk: Desk, state: str, rule: str, name: str, message: Redacted, **more: Redacted | int) -> None:
+def _record(by: str, state: str, rule: str, name: str, message: Redacted, **more: Redacted | int) -> None:
     """Put on record who did what to an account's records, without whose they are: a digest under a salt of its own."""
-    salt, digest = privacy.receipt(name)
-    who = redact_text(desk.who if desk.who != name else "")
+    salt, digest = purging.receipt(name)
+    who = redact_text(by if by != name else "")
     event = Producer(PRODUCER).event(
         "telemetry", rule, Severity.INFO, message,
         detail={"salt": word(salt), "account": word(digest), "who": who, **more},

@@ -79,7 +79,8 @@ def out_of_reach(user: str, config: str) -> list[str]:
     """
     from guard.feeds import config as feeds
 
-    out = [f"the spools of other nodes: run `guard privacy purge --user {user} --yes` there"]
+    order = f"guard privacy purge --user {user} --yes"
+    out = [f"the spools of other nodes: guard privacy nodes --user {user} | pdsh -w - {order}"]
     queries = {
         "opensearch": f'POST INDEX/_delete_by_query {{"query": {{"term": {{"tree.user": "{user}"}}}}}}',
         "splunk-hec": f'index=INDEX tree.user="{user}" | delete',

@@ -59,6 +59,12 @@ def opened(state: str = "", config: str = "", clock: Callable[[], float] = time.
             ) from None
 
 
+def has_ledger(state: str = "") -> bool:
+    """Say whether a ledger is kept in a state directory, or could be made there of what other nodes sent."""
+    place = state or state_dir()
+    return any(os.path.exists(os.path.join(place, name)) for name in (ledger.FILE, "site.db"))
+
+
 def catch_up(book: ledger.Ledger, state: str) -> None:
     """Fold what came in since the last time: into the site's store from other nodes, into the spool of this host.
 

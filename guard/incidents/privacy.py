@@ -6,12 +6,10 @@ without whose it was. The record of a purge holds no data, not even the name: a 
 
 from __future__ import annotations
 
-import hashlib
 import os
 import re
 import secrets
 import sqlite3
-import time
 from collections.abc import Callable, Collection, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -20,7 +18,6 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import orjson
 
-from guard.errors import StateError
 from guard.incidents.ledger import Ledger
 
 if TYPE_CHECKING:
@@ -327,54 +324,3 @@ class _writer:  # noqa: N801 - used as a function
         self._file.close()
         if kind is not None:
             os.unlink(self._path)
-
-
-# --- holds and purges
-
-
-def hold(ledger: Ledger, user: str, reason: str, who: str) -> None:
-    """Forbid that an account's records are erased, until it is released."""
-    ledger.database.execute("INSERT OR REPLACE INTO hold VALUES (?, ?, ?, ?)", (user, reason, who, ledger.now()))
-
-
-def release(ledger: Ledger, user: str) -> bool:
-    """Take a hold away; False when there was none."""
-    return ledger.database.execute("DELETE FROM hold WHERE user = ?", (user,)).rowcount == 1
-
-
-def held(ledger: Ledger, user: str) -> str:
-    """Return why an account's records must stay; "" when they need not."""
-    row = ledger.database.execute("SELECT reason, who FROM hold WHERE user = ?", (user,)).fetchone()
-    return f"{row[0]} ({row[1]})" if row else ""
-
-
-def purge(ledger: Ledger, keepers: list[Keeper], user: str, uid: int, before: int) -> dict[str, int]:
-    """Erase an account's records everywhere guard can reach.
-
-    Args:
-        ledger: open; a hold in it stops everything.
-        keepers: the places.
-        user, uid: the account.
-        before: µs since 1970; what happened later stays.
-
-    Returns:
-        Place → records erased.
-
-    Raises:
-        StateError: a legal hold is on the account; nothing was erased.
-    """
-    why = held(ledger, user)
-    if why:
-        raise StateError(f"a legal hold is on {user}: {why}", "whoever placed it releases it: guard privacy release")
-    return {keeper.what: keeper.erase(user, uid, before) for keeper in keepers}
-
-
-def receipt(user: str) -> tuple[str, str]:
-    """Return (salt, digest) by which a purge can be proved to who knows the name, and tells nobody else."""
-    salt = secrets.token_hex(16)
-    return salt, hashlib.sha256(f"{salt}:{user}".encode("utf-8", "surrogateescape")).hexdigest()
-
-
-def until_now(clock: Callable[[], float] = time.time) -> int:
-    """Return a moment after everything that is stored, µs since 1970."""
-    return int(clock() * 1_000_000) + 86_400_000_000
