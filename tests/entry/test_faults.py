@@ -26,6 +26,7 @@ def place(account: Account) -> Place:
 BREAKING: list[Fault] = [
     faults.not_installed, faults.no_interpreter, faults.unreadable_policy, faults.unreadable_settings, faults.state_of_another,
     faults.hung_installation, faults.hung_home, faults.hung_state, faults.silent_names, faults.process_limit,
+    faults.process_limit_of_bash,
 ]  # fmt: skip
 BEARABLE: list[Fault] = [faults.full_disk, faults.over_quota, faults.stopped_service]
 """What breaks a start, and what a start goes on with."""
