@@ -3,8 +3,8 @@
 A process that hangs in the kernel on a dead file system cannot be interrupted, and the one that becomes the shell must
 never be it. So a child does everything that a start touches, and only when it says so in time is it done for real.
 
-Waiting is what the deadline is about. Where the node is so busy that the child, or what it started, still computes at
-its end, it gets more time, up to `PATIENCE` times as much.
+Waiting is what the deadline is about. Where the node is so busy that the child, or what it started, still computes or
+gets on at its end, it gets more time, up to `PATIENCE` times as much.
 """
 
 from __future__ import annotations
@@ -69,28 +69,43 @@ def attempt(work: Callable[[], object], seconds: float, patience: float = PATIEN
 
 
 def _computes(child: int) -> bool:
-    """Say whether a child, or what descends from it, is running or wants to; one that waits sleeps."""
-    for _ in range(10):  # it may wait for a disk just now
-        parents: dict[int, int] = {}
-        running = set()
-        for entry in os.listdir("/proc"):
-            if not entry.isdigit():
-                continue
-            try:
-                with open(f"/proc/{entry}/stat", "rb") as file:
-                    state, parent, group = file.read().rpartition(b") ")[2].split()[:3]
-            except (OSError, ValueError):
-                continue  # it ended meanwhile
-            parents[int(entry)] = child if int(group) == child else int(parent)
-            if state == b"R":
-                running.add(int(entry))
-        for pid in running:
-            while pid > 1 and pid != child:
-                pid = parents.get(pid, 0)
-            if pid == child:
-                return True
+    """Say whether a child, or what descends from it, runs, wants to, or gets on; what hangs does none of it."""
+    before: dict[int, list[bytes]] = {}
+    for _ in range(10):
+        found = _family(child)
+        if any(words[0] == b"R" for words in found.values()):
+            return True
+        # Page faults, processor time, and other processes than before: a disk that is only slow lets it get on.
+        progress = {pid: words[7:15] for pid, words in found.items()}
+        if before and progress != before:
+            return True
+        before = progress
         time.sleep(0.01)
     return False
+
+
+def _family(child: int) -> dict[int, list[bytes]]:
+    """A child and what descends from it: pid → the words of its stat from its state on (proc_pid_stat(5))."""
+    parents: dict[int, int] = {}
+    stats: dict[int, list[bytes]] = {}
+    for entry in os.listdir("/proc"):
+        if not entry.isdigit():
+            continue
+        try:
+            with open(f"/proc/{entry}/stat", "rb") as file:
+                words = file.read().rpartition(b") ")[2].split()
+            parents[int(entry)] = child if int(words[2]) == child else int(words[1])
+        except (OSError, ValueError, IndexError):
+            continue  # it ended meanwhile
+        stats[int(entry)] = words
+    found = {}
+    for pid, words in stats.items():
+        above = pid
+        while above > 1 and above != child:
+            above = parents.get(above, 0)
+        if above == child:
+            found[pid] = words
+    return found
 
 
 def _be_child(work: Callable[[], object], writer: int) -> None:
