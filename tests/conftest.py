@@ -34,6 +34,11 @@ hypothesis.settings.register_profile(
 )
 hypothesis.settings.load_profile("guard")
 
+# A shell's background job ignores ^C, and so would all that is started here: what a test sends must arrive.
+for _number in (signal.SIGINT, signal.SIGQUIT):
+    if signal.getsignal(_number) is signal.SIG_IGN:
+        signal.signal(_number, signal.default_int_handler if _number == signal.SIGINT else signal.SIG_DFL)
+
 
 def readable_by_all(path: Path) -> str:
     """A copy of a file of the clone for users who cannot reach it: root's clone often lies in a private home."""
