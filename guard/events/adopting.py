@@ -15,6 +15,10 @@ CHILDREN: Final = 4
 AGAIN: Final = 0.2
 """Seconds between two readings of one user's spool, however often is asked: each costs a process."""
 
+FILES_MOST: Final = 100
+"""Files of one user's of which is remembered how far they were read. He can make a new one each time; one that is
+forgotten is read again from its beginning, and its events are known by their ids."""
+
 Place = tuple[int, str]
 
 
@@ -28,7 +32,7 @@ class Adoption:
 
     def __init__(self, kept: Mapping[str, bytes], clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._offsets: dict[str, int] = {}
+        self._offsets: dict[int, OrderedDict[str, int]] = {}
         self._running: dict[Place, Reading] = {}
         self._wanted: OrderedDict[Place, None] = OrderedDict()
         self._waiting: dict[Place, list[Connection]] = {}
@@ -43,7 +47,17 @@ class Adoption:
 
     def forget(self, kept: Mapping[str, bytes]) -> None:
         """Go back to the offsets that are kept: what was read after them was not stored."""
-        self._offsets = {key: int(value) for key, value in kept.items()}
+        self._offsets = {}
+        for name, value in kept.items():
+            uid, _, key = name.partition(" ")
+            self._note(int(uid), key, int(value))
+
+    def _note(self, uid: int, key: str, offset: int) -> None:
+        his = self._offsets.setdefault(uid, OrderedDict())
+        his[key] = offset
+        his.move_to_end(key)
+        if len(his) > FILES_MOST:
+            his.popitem(last=False)
 
     def want(self, places: Sequence[Place], connection: Connection | None) -> bool:
         """Ask for readings; returns whether there is anything to wait for.
@@ -72,10 +86,8 @@ class Adoption:
                 break
             if uid in busy or self._not_before.get(uid, 0) > now:
                 continue
-            prefix = f"{uid} "
-            known = {key[len(prefix) :]: at for key, at in self._offsets.items() if key.startswith(prefix)}
             try:
-                reading = Reading(uid, directory, known)
+                reading = Reading(uid, directory, self._offsets.get(uid, {}))
             except OSError:
                 break  # no process to be had: with the next turn
             del self._wanted[place]
@@ -104,7 +116,7 @@ class Adoption:
         if len(self._not_before) > 10_000:
             self._not_before.clear()
         for part in parts:
-            self._offsets[f"{reading.uid} {part.key}"] = part.end
+            self._note(reading.uid, part.key, part.end)
             if part.more:
                 self._wanted.setdefault(place)
         if place in self._wanted:

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from guard.events import chain
+from guard.events.adopting import FILES_MOST
 from guard.events.entry import OVERHEAD, Entry
 from guard.events.store import Store
 
@@ -27,6 +28,11 @@ DELETE FROM kept WHERE kind = 'exposure' AND key IN (SELECT key FROM (
   SELECT key, row_number() OVER (
     PARTITION BY substr(key, 1, 5 + instr(substr(key, 6), ' ')) ORDER BY last DESC) AS number
   FROM kept WHERE kind = 'exposure' AND key GLOB 'user *') WHERE number > ?)
+"""
+_TOO_MANY_FILES: Final = """
+DELETE FROM kept WHERE kind = 'adopted' AND key IN (SELECT key FROM (
+  SELECT key, row_number() OVER (PARTITION BY substr(key, 1, instr(key, ' ')) ORDER BY last DESC) AS number
+  FROM kept WHERE kind = 'adopted') WHERE number > ?)
 """
 
 
@@ -56,6 +62,7 @@ class Bounded(Store):
             self._db.execute("DELETE FROM producers WHERE last < ?", (now - PRODUCERS_S,))
             self._db.execute(_TOO_MANY_PRODUCERS, (OF_ONE_USER,))
             self._db.execute(_TOO_MANY_CLAIMS, (OF_ONE_USER,))
+            self._db.execute(_TOO_MANY_FILES, (FILES_MOST,))
             self._set("bytes", self._bytes)
         self._producers = dict(self.producers())
         self._disk.prepare()

@@ -274,6 +274,7 @@ def test_what_one_user_makes_up_is_forgotten_before_it_fills_the_disk(spool: Spo
         clock.now += 1
         whole = make()[0].plain() | {"producer": f"run:{at}", "origin": "user"}
         kept = [("exposure", f"{whose} key {at}", b"{}") for whose in ("user 7", "user 70", "node")]
+        kept += [("adopted", f"{uid} 1 {at} {part}", b"9") for uid in (7, 70) for part in range(4)]
         spool.append([Entry(whole, renumber=True, owner=7)], kept=kept)
     spool.append([Entry(make()[0].plain(), renumber=True)])
     spool.trim()
@@ -282,6 +283,9 @@ def test_what_one_user_makes_up_is_forgotten_before_it_fills_the_disk(spool: Spo
     assert len(known) == 60
     assert {f"user 70 key {at}" for at in range(30, 40)} < set(known), "the newest of each user"
     assert sum(key.startswith("node ") for key in known) == 40, "what services saw stays"
+    adopted = spool.kept("adopted")
+    assert len(adopted) == 200
+    assert {f"70 1 {at} {part}" for at in range(15, 40) for part in range(4)} <= set(adopted)
 
 
 @pytest.mark.parametrize("make", ["later", "other", "damaged"])
