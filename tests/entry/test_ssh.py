@@ -89,6 +89,29 @@ def test_scp(way: Way, protocol: str) -> None:
     assert (way.place / "back").read_bytes() == data
 
 
+@pytest.mark.parametrize("protocol", ["-s", "-O"])
+@pytest.mark.parametrize("choice", ["plain", "refuse"])
+def test_scp_where_the_policy_is_broken_is_what_the_site_chose(way: Way, choice: str, protocol: str) -> None:
+    """The faults of test_faults.py come by a stand-in for ssh; this one by the real client and the real sshd."""
+    data = os.urandom(50_000)
+    way.account.write(way.place / "out", data)
+    files = [
+        way.account.write(way.config / "entry.toml", f'on_fault = "{choice}"\n'),
+        way.account.write(way.config / "site.toml", "this is = = no toml\n"),
+    ]
+    name = f"{choice}{protocol}"
+    try:
+        done = way.client("scp", "-F", str(way.server.config), protocol, str(way.place / "out"), f"here:{name}")
+    finally:
+        for file in files:
+            file.unlink()
+    assert (done.returncode == 0) is (choice == "plain"), done.stderr
+    if protocol == "-O":  # a subsystem's standard error stays with sshd
+        assert "site.toml" in done.stderr, "and who comes in is told"
+    copied = way.account.home / name
+    assert (copied.read_bytes() if copied.exists() else b"") == (data if choice == "plain" else b"")
+
+
 def test_sftp(way: Way) -> None:
     way.account.write(way.place / "put", b"x" * 70_000)
     done = way.client(
