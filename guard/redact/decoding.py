@@ -52,6 +52,9 @@ _TEXT_PAIRS = Lazy(rb"(?:[2-7][0-9a-fA-F]|0[9aAdD]){12}")
 _NEXT_LINE = Lazy(rb"(?:\\[rn]|[\r\n \t]){1,16}([A-Za-z0-9+/]{4,76}={0,2})(?=[\s\"'\\]|\Z)")
 _LINE_LEAST: Final = 56
 
+LONG: Final = 24
+"""The least length of a word that is looked at wherever it stands."""
+
 _HEX_PAIR = Lazy(rb"[0-9a-fA-F]{2}")
 _LITTLE = Lazy(rb"(?:[\x01-\x7f]\x00){8,}")
 _BIG = Lazy(rb"(?:\x00[\x01-\x7f]){8,}")
@@ -300,8 +303,8 @@ def decoding_rows(through: Through) -> tuple[list[tuple[Pattern, Handler]], Hand
     # A body has its punctuation encoded, perhaps before the matcher has seen enough of it.
     starts = sorted({start for row in FORMATS for start in row.starts if b"[" not in start and len(start) > 2})
     opened = rb"(?:" + b"|".join(starts) + rb")[A-Za-z0-9]{0,24}"
-    mark = again + rb"(?:2[bdfBDF]|5[fF]|3[dD]|7[eE])"
-    rows.append((Pattern(opened + mark, (b"%",), False, False), percent_hit))
+    # Which byte it is would make the matcher's database three times as long to compile.
+    rows.append((Pattern(opened + rb"%[2-7][0-9a-fA-F]", (b"%",), False, False), percent_hit))
     # JSON may write a slash as `\/`.
     rows.append((Pattern(opened + rb"\\/", (b"\\/",), False, False), escaped_hit))
     rows.append((Pattern(rb"\\040", (b"\\040",), True, False), libedit_hit))
@@ -334,17 +337,21 @@ def decoding_rows(through: Through) -> tuple[list[tuple[Pattern, Handler]], Hand
 
 
 _WORD_BYTES: Final = bytes(1 if (chr(byte).isalnum() and byte < 128) or byte == 0x2B else 0 for byte in range(256))
-_LONG: Final = b"\1" * 24
+_LONG: Final = b"\1" * LONG
 _WORD_BACK = Lazy(rb"[A-Za-z0-9+_\-]{1,64}\Z")
 
 
-def long_words(data: bytes) -> list[int]:
-    """Return where words of 24 letters and digits and more begin: what may be base64 or hex of plain text.
+def long_words(data: bytes) -> tuple[list[int], list[int]]:
+    """Find words of `LONG` letters and digits and more.
 
     A matcher would pay for this at every byte; translating a text and looking for a run costs a millisecond a MB.
+
+    Returns:
+        Where what may be base64 or hex of plain text begins, and where a word stands behind `_` or `-`.
     """
     marks = data.translate(_WORD_BYTES)
     out = []
+    joined = []
     at = marks.find(_LONG)
     while at >= 0:
         # A letter behind a backslash is an escape; behind `/` a path goes on, behind `_` and `-` perhaps base64 for addresses.
@@ -352,6 +359,7 @@ def long_words(data: bytes) -> list[int]:
         if before == b"\\" and data[at : at + 1] in (b"n", b"r", b"t", b"x"):
             out.append(at + 1)
         elif before in (b"_", b"-"):
+            joined.append(at)
             begin = _WORD_BACK.search(data, max(0, at - 64), at)
             if begin and data[begin.start() - 1 : begin.start()] != b"/" and (not out or out[-1] < begin.start()):
                 out.append(begin.start())
@@ -361,7 +369,7 @@ def long_words(data: bytes) -> list[int]:
         if stop < 0:
             break
         at = marks.find(_LONG, stop)
-    return out
+    return out, joined
 
 
 def _percent_forms(prefix: bytes) -> list[bytes]:

@@ -147,7 +147,20 @@ _STARTS = sorted(
     key=len,
     reverse=True,
 )
-_ANY_START = Lazy(lambda: rb"(?:" + b"|".join(_STARTS) + rb"|eyJ)(?=[A-Za-z0-9_\-+/=%~.$]{8})")
+
+
+def _by_first(starts: list[bytes]) -> bytes:
+    """Return an alternation that is decided by a first byte where it can be: tried at every byte of a word."""
+    groups: dict[bytes, list[bytes]] = {}
+    for start in starts:
+        groups.setdefault(start[:1] if start[:1].isalnum() else start, []).append(start)
+    return b"|".join(
+        first + b"(?:" + b"|".join(start[len(first) :] for start in group) + b")" for first, group in groups.items()
+    )
+
+
+_ANY_START = Lazy(lambda: rb"(?:" + _by_first([*_STARTS, b"eyJ"]) + rb")(?=[A-Za-z0-9_\-+/=%~.$]{8})")
+_WORD_REVERSED = Lazy(rb"[A-Za-z0-9_\-+/=%~.$:,]{0,2048}")
 
 
 def truncated(data: bytes, end: int) -> list[Span]:
@@ -155,15 +168,8 @@ def truncated(data: bytes, end: int) -> list[Span]:
     stop = end - (3 if data[end - 1 : end] == b"." or data[end - 3 : end] == b"\xe2\x80\xa6" else 0)
     while stop > 0 and data[stop - 1] in b"\"'\\":
         stop -= 1
-    low = max(0, stop - 2048)
-    start = stop
-    while start > low and (
-        48 <= data[start - 1] <= 57
-        or 65 <= data[start - 1] <= 90
-        or 97 <= data[start - 1] <= 122
-        or data[start - 1] in b"_-+/=%~.$:,"
-    ):
-        start -= 1
+    word = _WORD_REVERSED.match(data[max(0, stop - 2048) : stop][::-1])
+    start = stop - (word.end() if word else 0)
     for found in _ANY_START.finditer(data, start, stop):
         body = data[found.end() : stop]
         row = next((row for row in FORMATS if any(re.match(s, found.group()) for s in row.starts)), None)

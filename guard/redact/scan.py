@@ -11,10 +11,10 @@ from typing import Final
 
 from guard.errors import StateError
 from guard.redact import pack, shadow
-from guard.redact.decoding import decoding_rows, long_words
+from guard.redact.decoding import LONG, decoding_rows, long_words
 from guard.redact.engine import NUMBER_BITS, SMALL, Engine, Pattern, PlainEngine, best_engine
 from guard.redact.keys import FormatRule, literals, width
-from guard.redact.rules import commands, tails
+from guard.redact.rules import commands, statements, tails
 from guard.redact.rules.formats import FORMATS
 from guard.redact.rules.table import CONTEXTS, Confirm
 from guard.redact.spans import MARKER, MARKER_START, Span, merge
@@ -79,10 +79,13 @@ class Scanner:
         text = Text(data)
         if hits:
             spans = self._confirm(text, hits, since, depth)
-        if depth < DEPTH:
-            for start in long_words(data):
-                if start + 24 > since and not (text.has_known and text.known(start, start + 20)):
-                    spans += self.long_word(text, start, depth)
+        encoded, joined = long_words(data)
+        for start in encoded if depth < DEPTH else ():
+            if start + LONG > since and not (text.has_known and text.known(start, start + 20)):
+                spans += self.long_word(text, start, depth)
+        for start in joined:
+            if start + LONG > since and not (text.has_known and text.known(start, start + LONG)):
+                spans += statements.prefixed(text, start)
         if depth < DEPTH and (b"\x1b" in data or b"\x08" in data):
             spans += self._terminal(data, since, depth)
         if not spans:
@@ -207,6 +210,8 @@ def _rows(scanner: Scanner, more: list[tuple[Pattern, Handler]]) -> list[tuple[P
 
             rows.append((Pattern(regex, literals(start), True, False), confirm))
     for context in CONTEXTS:
+        if not context.pattern:
+            continue
 
         def confirm_context(text: Text, end: int, depth: int, check: Confirm = context.confirm) -> list[Span]:
             return check(text, end)

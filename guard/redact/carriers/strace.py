@@ -79,8 +79,7 @@ class Calls:
             ends: where the prefilter saw what may go on in another call, in order.
         """
         found: list[Span] = []
-        if ends and b"iov_base" in data:
-            found += self._vectors(data, since)
+        found += self._vectors(data, ends)
         if not ends and not self._notes:
             self._offset += len(data) - since
             return found
@@ -221,18 +220,21 @@ class Calls:
             return None, _Note("", cut.group(), False, place + _NEAR)
         return None
 
-    def _vectors(self, data: bytes, since: int) -> list[Span]:
-        """Return the parts of keys that lie over two buffers of one `writev`."""
-        joined = shadow.without(data, _VECTOR)
-        if len(joined.data) == len(data):
-            return []
+    def _vectors(self, data: bytes, ends: list[int]) -> list[Span]:
+        """Return the parts of keys that lie over two buffers of one `writev`, on the lines of `ends`."""
         out: list[Span] = []
-        for span in self._scanner.find(joined.data, 0, 1):
-            low, high = joined.raw(span.start, span.end)
-            if not span.named or high <= since:
+        stop = -1
+        for end in ends:
+            if end <= stop or (data[end - 3 : end] != b"iov" and data.find(b"iov_base", end - 40, end) < 0):
                 continue
-            parts = shadow.pieces(data, low, high, _VECTOR)
-            if len(parts) > 1:
-                part = span._replace(partial=True, incident=False)
-                out += [part._replace(start=start, end=end) for start, end in parts]
+            begin = data.rfind(b"\n", 0, end) + 1
+            stop = data.find(b"\n", end)
+            stop = len(data) if stop < 0 else stop
+            joined = shadow.make(data, begin, stop, _VECTOR, lambda _match: b"")
+            for span in self._scanner.find(joined.data, 0, 1):
+                low, high = joined.raw(span.start, span.end)
+                parts = shadow.pieces(data, low, high, _VECTOR) if span.named else []
+                if len(parts) > 1:
+                    part = span._replace(partial=True, incident=False)
+                    out += [part._replace(start=start, end=end) for start, end in parts]
         return out

@@ -116,26 +116,26 @@ def docker_auth(text: Text, end: int) -> list[Span]:
     return [Span(found.start(), found.end(), "basic-auth", len(plain) >= 12, False, False, found.group())]
 
 
+# What keys are for, as their starts say it. Behind any other name a word must change case soon.
+_USES = Lazy(
+    rb"(?i)(?:(?:key|live|test|prod|pat|sk|pk|rk|ak|api|tok|token|secret|sec|auth|access|svc|dev|app|cli|bot|oauth|user|org|sdk|"
+    rb"usr|pub|priv|personal|client|int|srv|server|private|production|sandbox|acc|cred|admin|v1|v2)[_-]|[a-z]{3}-)\Z"
+)
+_CASED = Lazy(rb"_(?:[a-z]{1,6}[A-Z0-9]|[A-Z0-9]{1,5}[a-z])")
 _PREFIX_REVERSED = Lazy(rb"(?:[A-Za-z0-9]{1,20}[_-]){0,3}[A-Za-z0-9]{0,19}[A-Za-z]")
 _PREFIXED_BODY = Lazy(rb"[A-Za-z0-9]{24,160}(?:_[A-Za-z0-9]{2,80}){0,2}(?![A-Za-z0-9_\-+=]|\.[A-Za-z0-9])")
 _MARKED = Lazy(rb"(?:\A|[_-])(?:api|key|sk|tok|token|pat|secret|live|auth|access|bot)(?:\Z|[_-])")
 
 
-def prefixed(text: Text, end: int) -> list[Span]:
+def prefixed(text: Text, start: int) -> list[Span]:
     """Confirm a key of a provider that no row knows: a short name, `_` or `-`, and a body drawn at random.
 
-    Digests are behind names too (`build_<sha1>`), so the body must mix cases and digits. `end` is 20 to 25 characters into it.
+    Digests are behind names too (`build_<sha1>`), so the body must mix cases and digits; it begins at `start`.
     """
     data = text.data
-    low = max(0, end - 26)
-    start = max(data.rfind(b"_", low, end), data.rfind(b"-", low, end)) + 1
-    if start == 0:
-        return []
     low = max(0, start - 96)
-    last = text.vain.get("prefixed", (0, -1))
-    if last[0] <= start <= last[1]:
+    if _CASED.match(data, start - 1) is None and _USES.search(data, max(0, start - 16), start) is None:
         return []
-    text.vain["prefixed"] = (start, start + 23)
     head = _PREFIX_REVERSED.match(data[low : start - 1][::-1])
     body = _PREFIXED_BODY.match(data, start, start + 400)
     if head is None or body is None:

@@ -57,7 +57,7 @@ STRACE: Final = (
         False,
         True,
     ),
-    Pattern(rb"(?:" + CALLS + rb")\([0-9]+, \"(?:" + BEHEADED + rb")[A-Za-z0-9_\-]{8}", (b'"',), False, False),
+    Pattern(rb"(?:(?:" + CALLS + rb")\([0-9]+, |iov_base=)\"(?:" + BEHEADED + rb")[A-Za-z0-9_\-]{8}", (b'"',), False, False),
     Pattern(rb"PRIVATE KEY(?: BLOCK)?-----", (b"private key",), False, False),
 )
 """Patterns behind which a call's string may go on in the next call."""
