@@ -16,7 +16,7 @@ LONG: Final = "[a-z0-9_+-]{20}"
 _SHAPES: Final = (
     LONG,
     "[a-z0-9]{16}",
-    "://[^ /]*@",  # user and password in an address
+    "//[^ /]*@",  # user and password in an address
     "(echo|print|printf)[ \t].*[|]",  # handed to a program through a pipe
     "<<<",
     "thin:",
@@ -35,7 +35,7 @@ _WORDS: Final = (
     "cohere", "mistral", "cloudflare", "snowflake", "okta", "dropbox", "heroku", "datadog", "splunk", "elastic",
     "algolia", "twitch", "twitter", "wandb", "bearer", "basic", "identified", "sig", "obscure",
     "add_user", "\u5bc6\u7801", "\u5bc6\u78bc", "\u53e3\u4ee4", "\u30ef\u30fc\u30c9",
-    "\u043e\u043b\u044c", "\ubc88\ud638",
+    "\u043e\u043b\u044c", "\ubc88\ud638", "has\u0142o",
 )  # fmt: skip
 
 

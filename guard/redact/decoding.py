@@ -4,17 +4,18 @@
 from __future__ import annotations
 
 import binascii
+import json
 import re
 from collections.abc import Callable
 from typing import Final
 
-from guard.redact import shadow
+from guard.redact import shadow, words
 from guard.redact.engine import Pattern
 from guard.redact.keys import truncated
 from guard.redact.lazy import Lazy
 from guard.redact.rules.formats import FORMATS
 from guard.redact.spans import Span
-from guard.redact.text import DEPTH, Handler, Text, begins_token
+from guard.redact.text import DEPTH, WINDOW, Handler, Text, begins_token
 
 Through = Callable[[shadow.Shadow, int], "list[Span]"]
 """What finds the spans of a shadow, at a depth, and maps them back to the text it was made of."""
@@ -51,6 +52,9 @@ _TEXT_RUN = Lazy(rb"(?:" + _TEXT_GROUP + rb"){5}")
 _TEXT_PAIRS = Lazy(rb"(?:[2-7][0-9a-fA-F]|0[9aAdD]){12}")
 _NEXT_LINE = Lazy(rb"(?:\\[rn]|[\r\n \t]){1,16}([A-Za-z0-9+/]{4,76}={0,2})(?=[\s\"'\\]|\Z)")
 _LINE_LEAST: Final = 56
+
+_LINES: Final = 8192
+"""So many bytes of lines are read together once an encoding shows itself."""
 
 LONG: Final = 24
 """The least length of a word that is looked at wherever it stands."""
@@ -172,17 +176,26 @@ def decoding_rows(through: Through) -> tuple[list[tuple[Pattern, Handler]], Hand
         text.vain["escaped"] = (low, high)
         return through(shadow.escapes(text.data, low, high), depth)
 
+    def lines_hit(name: str, undo: Callable[[bytes, int, int], shadow.Shadow], text: Text, end: int, depth: int) -> list[Span]:
+        """Read whole lines from `end`'s on with one encoding undone: once for many of them, not once for each."""
+        last = text.vain.get(name, (0, -1))
+        if depth >= DEPTH or end <= last[1] - WINDOW:
+            return []
+        data = text.data
+        begin = max(text.line(end)[0], end - WINDOW)
+        low = max(0, begin - WINDOW)
+        high = data.find(b"\n", min(len(data), end + _LINES), min(len(data), end + 2 * _LINES))
+        high = min(len(data), end + 2 * _LINES) if high < 0 else high
+        text.vain[name] = (low, high + WINDOW if data[high : high + 1] == b"\n" or high == len(data) else high)
+        return [span for span in through(undo(data, low, high), depth) if span.end > begin]
+
     def marked_hit(text: Text, end: int, depth: int) -> list[Span]:
-        """Read a stretch of a line in which `=` and `-` themselves were written as escapes."""
-        if depth >= DEPTH:
-            return []
-        last = text.vain.get("marked", (0, -1))
-        if end <= last[1] - 600:
-            return []
-        begin, stop = text.line(end)
-        low, high = max(begin, end - 160), min(stop, end + 4000)
-        text.vain["marked"] = (low, high)
-        return through(shadow.escapes(text.data, low, high), depth)
+        """Read lines in which punctuation was written as escapes."""
+        return lines_hit("marked", shadow.escapes, text, end, depth)
+
+    def entity_hit(text: Text, end: int, depth: int) -> list[Span]:
+        """Read lines with the character references of HTML and XML undone."""
+        return lines_hit("entity", shadow.entities, text, end, depth)
 
     def audited_hit(text: Text, end: int, depth: int) -> list[Span]:
         """Read what auditd wrote in hexadecimal since it holds a blank or a quote (auditd(8), `proctitle=`, `cmd=`)."""
@@ -282,7 +295,7 @@ def decoding_rows(through: Through) -> tuple[list[tuple[Pattern, Handler]], Hand
     rows.append(
         (
             Pattern(
-                rb"[a-z0-9](?:\\u00(?:2[4defb]|5f|7e|3[ad]|[346][0-9a-f]|[57][0-9a])|\\x(?:2[4def]|5f|7e|3[ad])|\\055|\\137)[a-z0-9\\]|\\u0024(?:[1-7y]|2[aby]|gy|apr1|argon2)",
+                rb"[a-z0-9](?:\\u00(?:2[1345a-f]|5[ef]|7e|3[adf]|[346][0-9a-f]|[57][0-9a])|\\x(?:2[4def]|5f|7e|3[ad])|\\055|\\137)[a-z0-9\\]|\\u0024(?:[1-7y]|2[aby]|gy|apr1|argon2)",
                 (b"\\u00", b"\\x", b"\\055", b"\\137"),
                 False,
                 True,
@@ -290,7 +303,11 @@ def decoding_rows(through: Through) -> tuple[list[tuple[Pattern, Handler]], Hand
             escaped_hit,
         )
     )
-    rows.append((Pattern(rb"[a-z\"' :?+]\\u00(?:2d|3d)", (b"\\u002d", b"\\u003d"), False, True), marked_hit))
+    # .NET writes quotes so, Go `&`, `<` and `>`.
+    rows.append((Pattern(rb"\\u00(?:2[1-9a-f]|3[a-f]|40|5[b-f]|60|7[b-e])", (b"\\u00",), False, True), marked_hit))
+    foreign = {re.escape(json.dumps(word)[1:-1].encode()).replace(b"\\\\", b"\\\\{1,7}") for word in words.FOREIGN}
+    rows.append((Pattern(b"|".join(sorted(foreign)), (b"\\u",), False, True), marked_hit))
+    rows.append((Pattern(shadow.ENTITY, (b"&",), False, True), entity_hit))
     audited = rb"(?:cmd|proctitle| a[0-9])=[0-9a-f]{24}"
     rows.append((Pattern(audited, (b"cmd=", b"proctitle=", b" a"), False, True), audited_hit))
     forms = [rb"[0-9]{8}%3aAA", rb"[0-9]Q%7e", rb"[0-9a-f]{24}%2dus", rb"00[A-Za-z0-9]{13}%21"]

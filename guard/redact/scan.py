@@ -23,6 +23,9 @@ from guard.redact.text import DEPTH, Handler, Text
 BUDGET: Final = 0.45
 """Seconds of processor time a MiB that one block may take; after that every line with a hit left is withheld whole."""
 
+SLOWER: Final = 4
+"""So many times as long the plain engine may take: an encoding's text is searched within the budget."""
+
 _NUMBER: Final = (1 << NUMBER_BITS) - 1
 
 
@@ -47,7 +50,8 @@ class Scanner:
             patterns.append(pattern)
             self._handlers.append(handler)
         self.patterns: Sequence[Pattern] = tuple(patterns)
-        self._events = len(patterns) - len(tails.EVENTS)
+        self._dumps = len(patterns) - len(tails.DUMPS)
+        self._events = self._dumps - len(tails.EVENTS)
         self._tails = self._events - len(tails.STRACE)
         self._fast: Engine | None = engine
         self._plain = PlainEngine(self.patterns)
@@ -55,6 +59,7 @@ class Scanner:
         self.long_word: Handler
         self.calls: list[int] = []
         self.events = False
+        self.dumps = False
 
     def engine(self, size: int) -> Engine:
         """Return the engine for a text of `size` bytes; the first large one loads hyperscan."""
@@ -75,7 +80,7 @@ class Scanner:
         hits = self.engine(len(data)).scan(data)
         spans: list[Span] = []
         if depth == 0:
-            self.calls, self.events = [], False
+            self.calls, self.events, self.dumps = [], False, False
         text = Text(data)
         if hits:
             spans = self._confirm(text, hits, since, depth)
@@ -97,13 +102,15 @@ class Scanner:
         spans: list[Span] = []
         if depth == 0:
             # The processor's time, not the clock's: a busy machine must not change what is redacted.
-            self._deadline = time.thread_time() + BUDGET * (0.15 + len(text.data) / (1 << 20))
+            budget = BUDGET * (SLOWER if self.engine(len(text.data)) is self._plain else 1)
+            self._deadline = time.thread_time() + budget * (0.5 + len(text.data) / (1 << 20))
         # First the keys with a format of their own: what a name points at is often one, and then needs no judging.
         own = [hit for hit in hits if hit & _NUMBER < self._formats]
         others = [hit for hit in hits if self._formats <= hit & _NUMBER < self._tails]
         if depth == 0 and len(own) + len(others) < len(hits):
             self.calls = [hit >> NUMBER_BITS for hit in hits if self._tails <= hit & _NUMBER < self._events]
-            self.events = any(hit & _NUMBER >= self._events for hit in hits)
+            self.events = any(self._events <= hit & _NUMBER < self._dumps for hit in hits)
+            self.dumps = any(hit & _NUMBER >= self._dumps for hit in hits)
         self._run(text, own, since, depth, spans)
         text.note(spans)
         self._run(text, others, since, depth, spans)
@@ -113,10 +120,10 @@ class Scanner:
         """Let the handlers confirm hits, in order; what stands in a span already confirmed is passed over."""
         handlers = self._handlers
         known = text.has_known
-        covered = -1
+        begin = covered = -1
         for count, hit in enumerate(hits):
             end = hit >> NUMBER_BITS
-            if end <= since or end <= covered or (known and (text.known(end - 1, end) or text.follows(end))):
+            if end <= since or begin < end <= covered or (known and (text.known(end - 1, end) or text.follows(end))):
                 continue
             if count & 0xF == 0xF and time.thread_time() > self._deadline:
                 spans += self._withhold(text, hits, count)
@@ -125,7 +132,7 @@ class Scanner:
                 spans.append(span)
                 # What stands inside a long value goes with it; looking again at each place would be quadratic.
                 if span.end > covered and (span.named or span.end - span.start > 300):
-                    covered = span.end
+                    begin, covered = span.start, span.end
 
     def _withhold(self, text: Text, hits: list[int], first: int) -> list[Span]:
         """Fail closed: give up the lines of the hits that time did not suffice for."""
@@ -233,7 +240,7 @@ def _rows(scanner: Scanner, more: list[tuple[Pattern, Handler]]) -> list[tuple[P
 
     # Last, where the scanner expects them: these ask no handler, their ends are the carriers' to judge.
     rows += more + decoding
-    rows += [(pattern, _nothing) for pattern in (*tails.STRACE, *tails.EVENTS)]
+    rows += [(pattern, _nothing) for pattern in (*tails.STRACE, *tails.EVENTS, *tails.DUMPS)]
     return rows
 
 

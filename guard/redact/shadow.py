@@ -166,6 +166,30 @@ def percent(raw: bytes, low: int, high: int) -> Shadow:
     return make(raw, low, high, _PERCENT, lambda match: bytes([int(match.group(1), 16)]))
 
 
+_NAMES: Final = (
+    b"quot amp apos lt gt equals colon commat sol bsol plus num dollar percnt excl lowbar hyphen period comma "
+    b"semi quest ast lpar rpar lsqb rsqb lcub rcub lbrace rbrace vert hat grave nbsp"
+)
+_NAMED: Final = dict(zip(_NAMES.split(), map(chr, b"\"&'<>=:@/\\+#$%!_-.,;?*()[]{}{}|^` "), strict=True))
+ENTITY: Final = rb"&(?:amp;){0,2}(?:#x0{0,4}[0-9a-f]{2}|#0{0,4}[0-9]{2,3}|" + b"|".join(sorted(_NAMED)) + rb");"
+"""A character reference of HTML or XML to an ASCII character, also where it was escaped more than once (HTML 13.5)."""
+
+_ENTITIES = Lazy(ENTITY, re.IGNORECASE)
+
+
+def _character(match: re.Match[bytes]) -> bytes | None:
+    name = match.group()[1:-1].lower().rpartition(b";")[2].removeprefix(b"&")
+    if name[:1] != b"#":
+        return _NAMED[name].encode()
+    code = int(name[2:], 16) if name[1:2] == b"x" else int(name[1:])
+    return bytes([code]) if 32 <= code < 127 else None
+
+
+def entities(raw: bytes, low: int, high: int) -> Shadow:
+    """Return a text with the character references of HTML and XML undone."""
+    return make(raw, low, high, _ENTITIES, _character)
+
+
 class Grouped(Shadow):
     """A shadow of equal groups: `chars` raw bytes for `size` decoded ones (hex 2:1, base64 4:3)."""
 

@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
-from guard.redact.carriers import cast, pty
+from guard.redact.carriers import cast, dump, pty
 from guard.redact.carriers.mixed import Mixed
 from guard.redact.rules import blocks
 from guard.redact.scan import Scanner
@@ -153,6 +153,8 @@ class Redactor:
             end = before
         if mark - end >= cast.HELD:
             end = mark
+        # A dump's page: a key lies over its lines.
+        end = dump.held(pending, end)
         if end == 0:
             return 0
         low = max(0, end - blocks.BLOCK - 128)

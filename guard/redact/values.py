@@ -130,8 +130,8 @@ def _continue_word(data: bytes, value: Value, limit: int) -> Value:
     """
     opened = data[value.start - 1 : value.start] if value.quoted else b""
     end = value.end + 1 if value.quoted else value.end
-    if value.quoted and (value.start >= 2 and data[value.start - 2] == 0x5C):
-        return value
+    if value.quoted and (opened not in (b'"', b"'", b"`") or (value.start >= 2 and data[value.start - 2] == 0x5C)):
+        return value  # a quote of a text around this one
     first = end
     for _ in range(16):
         if end >= limit:

@@ -22,7 +22,7 @@ _SPLIT = Lazy(rb"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+")
 
 _PASSWORD_WORDS: Final = frozenset(
     b"password passwd passwrd passphrase pwd pass passcode pswd psswd pw passwort sshpass pgpassword storepass keypass "
-    b"userpass bindpw rootpw dbpass dbpasswd dbpassword mypass userpassword rootpassword adminpassword mysqlpwd rootpass "
+    b"userpass authtok bindpw rootpw dbpass dbpasswd dbpassword mypass userpassword rootpassword adminpassword mysqlpwd rootpass "
     b"kennwort motdepasse contrasena senha wachtwoord passe requirepass masterauth adminpass smtppass ldappass bindpass passin passout authpass "
     b"loginpassword pskpass newpassword oldpassword currentpassword confirmpassword psk unlockcode".split()
 )
@@ -132,10 +132,13 @@ def name_strength(name: bytes) -> int:
     return 0
 
 
-_FOREIGN = Lazy(
-    "|".join(("contrase\u00f1a", "\u5bc6\u7801", "\u5bc6\u78bc", "\u53e3\u4ee4", "\u30d1\u30b9\u30ef\u30fc\u30c9", "\u043f\u0430\u0440\u043e\u043b\u044c", "\u041f\u0430\u0440\u043e\u043b\u044c", "\ube44\ubc00\ubc88\ud638", "has\u0142o")).encode()
-)
+FOREIGN: Final = (
+    "contrase\u00f1a", "\u5bc6\u7801", "\u5bc6\u78bc", "\u53e3\u4ee4", "\u30d1\u30b9\u30ef\u30fc\u30c9", "\u043f\u0430\u0440\u043e\u043b\u044c", "\u041f\u0430\u0440\u043e\u043b\u044c",
+    "\ube44\ubc00\ubc88\ud638", "has\u0142o",
+)  # fmt: skip
 """Passwords in Spanish, Chinese, Japanese, Russian, Korean, Polish."""
+
+_FOREIGN = Lazy("|".join(FOREIGN).encode())
 
 _PATTERNS: Final = frozenset(
     b"re regex search name path file line word sub glob url date time match test my the a input output new old ext".split()

@@ -5,7 +5,7 @@ Deciding by line and not by file makes mixed logs safe (a JSON line among others
 
 from __future__ import annotations
 
-from guard.redact.carriers import cast, jsonl, pty, strace
+from guard.redact.carriers import cast, dump, jsonl, pty, strace
 from guard.redact.scan import Scanner
 from guard.redact.spans import Span, merge
 
@@ -35,7 +35,7 @@ class Mixed:
         spans = self._scanner.find(data, since)
         # Taken now: the carriers ask the scanner about fragments, which begins these lists anew.
         calls = [end for end in self._scanner.calls if end > since]
-        events = self._scanner.events
+        events, dumps = self._scanner.events, self._scanner.dumps
         if self._calls is not None:
             more = self._calls.spans(data, since, calls)
             if more:
@@ -46,6 +46,10 @@ class Mixed:
                 spans = merge(spans + more)
         if self._wraps is not None and events:
             more = cast.first_marked(cast.spans(self._scanner, data, since))
+            if more:
+                spans = merge(spans + more)
+        if dumps:
+            more = dump.spans(self._scanner, data, since)
             if more:
                 spans = merge(spans + more)
         if spans and self.lines_may_be_json:

@@ -70,6 +70,22 @@ def userinfo(text: Text, end: int) -> list[Span]:
     return [Span(begin, begin + last, "url-password", incident, False, False, value)]
 
 
+def relative(text: Text, end: int) -> list[Span]:
+    """Confirm `//user:X@host` without a scheme: X must be nothing that a comment holds; `end` is one byte into host."""
+    data = text.data
+    start = data.rfind(b"//", max(0, end - 300), end)
+    if start < 0 or data[max(0, start - 1) : start] in (b":", b"/", b"\\"):
+        return []
+    user, _colon, raw = data[start + 2 : end - 2].partition(b":")
+    value = values.canonical(raw)
+    if classes(value) < 2 or words.wordiness(value) > 0.6 or words.is_placeholder(value) or FORMATTED.search(value):
+        return []
+    begin = start + 3 + len(user)
+    if is_sample(value) and in_program(text, begin):
+        return []
+    return [Span(begin, end - 2, "url-password", False, False, False, value)]
+
+
 def url_user(text: Text, end: int) -> list[Span]:
     """Confirm `https://TOKEN@host`: a random word alone before the `@`."""
     data = text.data
@@ -78,6 +94,19 @@ def url_user(text: Text, end: int) -> list[Span]:
     if start < 3 or not words.looks_random(value, 20) or b"." in value or words.is_example(value):
         return []
     return [Span(start, end - 1, "url-token", True, False, False, value)]
+
+
+_PATH_TOKEN = Lazy(rb"[A-Za-z0-9_\-]{20,100}")
+_TEAM_TOKEN = Lazy(rb"[a-z]{2}-[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\Z")
+
+
+def path_token(text: Text, end: int) -> list[Span]:
+    """Confirm the token in a conda channel's address, `https://host/t/TOKEN/channel`; `end` is 20 bytes into it."""
+    found = _PATH_TOKEN.match(text.data, end - 20, text.line(end)[1])
+    value = found.group() if found is not None else b""
+    if not (_TEAM_TOKEN.match(value) or (words.looks_random(value, 20) and not words.is_example(value))):
+        return []
+    return [Span(end - 20, end - 20 + len(value), "url-token", False, False, False, value)]
 
 
 def query(text: Text, end: int) -> list[Span]:

@@ -80,7 +80,7 @@ def assign(text: Text, end: int) -> list[Span]:
             pos += 1
     elif separator == b":":
         typed = _TYPE_THEN.match(data, pos, min(pos + 160, line_end))
-        if typed is not None:
+        if typed is not None and not _drawn_type(data, typed.group().strip(), typed.end()):
             pos = typed.end()
         elif (cast := _CAST.match(data, pos, min(pos + 20, line_end))) is not None:
             pos = cast.end()
@@ -104,6 +104,15 @@ def assign(text: Text, end: int) -> list[Span]:
     if prose_follows(data, value.end, line_end) and not words.looks_random(data[value.start : value.end], 12):
         return []
     return make(text, value.start, value.end, strength, own_style(name, "config"), False, kind_of(name, strength))
+
+
+def _drawn_type(data: bytes, typed: bytes, end: int) -> bool:
+    """Say whether what looks like `name:type=value` is a value drawn at random with a `=` in it."""
+    return (
+        typed[-2:-1] not in b" \t"
+        and data[end : end + 1] not in (b'"', b"'", b"\\")
+        and (words.digits_in(typed) > 1 or words.jumble(typed[:-1]) >= (0.35 if words.digits_in(typed) else 0.5))
+    )
 
 
 def unescaped(data: bytes, start: int, name: bytes) -> bytes:

@@ -6,7 +6,7 @@ from __future__ import annotations
 from guard.redact import values, words
 from guard.redact.lazy import Lazy
 from guard.redact.rules.assignments import kind_of, own_style, password_told, unescaped
-from guard.redact.rules.judge import make
+from guard.redact.rules.judge import DIGEST, UUID, make
 from guard.redact.spans import Span
 from guard.redact.text import Text
 
@@ -77,6 +77,56 @@ def given(text: Text, end: int) -> list[Span]:
     if not (words.looks_random(raw, 20) or (pair and password_told(raw))):
         return []
     return make(text, value.start, value.end, words.PASSWORD if pair else words.TOKEN, "cli", True, "password" if pair else "token")
+
+
+def secured(text: Text, end: int) -> list[Span]:
+    """Confirm PowerShell's `ConvertTo-SecureString X`; `end` is behind the value's first byte."""
+    value = values.read(text.data, end - 1, text.line(end)[1], "shell")
+    if value is None:
+        value = values.read(text.data, values.opening(text.data, end), text.line(end)[1], "shell")
+    return make(text, value.start, value.end, words.PASSWORD, "cli", value.quoted) if value is not None else []
+
+
+def last_argument(text: Text, end: int) -> list[Span]:
+    """Confirm `set_password("service", "bob", "X")`; `end` is behind an argument's opening quote."""
+    data = text.data
+    value = values.read_quoted(data, values.opening(data, end), text.line(end)[1])
+    if value is None or not value.closed or data[value.end : value.end + 10].lstrip(b"\\\"'")[:1] != b")":
+        return []
+    return make(text, value.start, value.end, words.PASSWORD, "code", True)
+
+
+_VARIABLE = Lazy(rb"(?i)variable[ \t]+\\{0,7}[\"']([A-Za-z0-9_\-]{1,80})")
+
+
+def default(text: Text, end: int) -> list[Span]:
+    """Confirm a Terraform variable's default, `variable "db_password" { default = "X" }`; `end` is behind the opening quote."""
+    data = text.data
+    named = list(_VARIABLE.finditer(data, max(0, end - 420), end))
+    value = values.read_quoted(data, values.opening(data, end), text.line(end)[1])
+    strength = words.name_strength(named[-1].group(1)) if named else 0
+    if value is None or strength == 0:
+        return []
+    return make(text, value.start, value.end, strength, "code", True, kind_of(named[-1].group(1), strength))
+
+
+_OWNER = Lazy(rb"([A-Za-z][A-Za-z0-9_.@+\-]{0,63}):\Z")
+_NO_OWNER = Lazy(rb"(?i)(?:sha\d+|md5|blake\w+|bearer|basic|token|urn|arn)\Z")
+_WORD = Lazy(rb"[^\s\"'`\\<>]{8,128}")
+
+
+def user_pass(text: Text, end: int) -> list[Span]:
+    """Confirm `credentials: bob:X`, `auth = "bob:X"`: X must be nothing that a sentence holds; `end` is 8 bytes into it."""
+    data = text.data
+    owner = _OWNER.search(data, max(0, end - 80), end - 8)
+    word = _WORD.match(data, end - 8, min(end + 120, text.line(end)[1]))
+    if owner is None or word is None or _NO_OWNER.match(owner.group(1)):
+        return []
+    raw = word.group().rstrip(b",;)]}")
+    if not password_told(raw) or UUID.match(raw) or DIGEST.match(raw) or words.is_expression(raw):
+        return []
+    quoted = data[owner.start() - 1 : owner.start()] in (b'"', b"'")
+    return make(text, end - 8, end - 8 + len(raw), words.PASSWORD, "cli", quoted, "password")
 
 
 _USER = Lazy(rb"\\{0,7}[\"']username\\{0,7}[\"'][ \t]{0,4}:[ \t]{0,4}\\{0,7}[\"'][^\"'\\\n]{1,64}\\{0,7}[\"'][ \t]{0,4},[\s\\n]{0,16}\\{0,7}[\"']key\\{0,7}[\"'][ \t]{0,4}:[ \t]{0,4}\\{0,7}[\"']\Z")

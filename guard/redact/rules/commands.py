@@ -112,7 +112,7 @@ COMMANDS: Final[tuple[Command, ...]] = (
     Command("secret", rb"--(?:value|secret-string|secret-data)", (b"aws", b"gcloud", b"az"), rb"[^\n|;]{0,200}?\b(?:put-parameter|create-secret|put-secret-value|secret[ \t]+set)\b" + _ANY
             + _IN + rb"--(?:value|secret-string|secret-data)(?:" + _SEP + rb"|=)", WHOLE, ("aws ssm put-parameter --name x --value <b62:40> --type SecureString",),
             ("aws ssm get-parameter --name x",)),
-    Command("password", rb"http-basic\.", (b"poetry",), rb"[^\n|;]{0,60}?\bhttp-basic\.[A-Za-z0-9_\-]{1,60}" + _NEXT + rb"[^\s\"']{1,80}" + _SEP, WHOLE, ("poetry config http-basic.foo bob <pw>",)),
+    Command("password", rb"http-basic\.", (b"poetry", b"composer"), rb"[^\n|;]{0,60}?\bhttp-basic\.[A-Za-z0-9_.\-]{1,60}" + _NEXT + rb"[^\s\"']{1,80}" + _SEP, WHOLE, ("poetry config http-basic.foo bob <pw>",)),
     Command("password", rb"(?:alias|config)", (b"mc",), rb"[^\n|;]{0,40}?\b(?:alias" + _NEXT + rb"set|config" + _NEXT + rb"host" + _NEXT + rb"add)" + _NEXT + rb"(?:[^\s\"']{1,200}" + _NEXT + rb"){2}[^\s\"']{1,200}" + _SEP, WHOLE,
             ("mc alias set m https://h.example AKEY <pw>",)),
     Command("password", rb"(?:password|psk|key|[^ ]{1,64}[ \t\"'])", (b"nmcli", b"iwconfig", b"wpa_passphrase", b"netsh"), rb"(?:[^\n|;]{0,300}?\b(?:password|psk|key|wifi-sec\.psk)|" + _NEXT + rb"[^\s\"'-]{1,64})" + _SEP, WHOLE,
@@ -127,13 +127,21 @@ COMMANDS: Final[tuple[Command, ...]] = (
     Command("password", rb"-s", (b"ldappasswd",), _ANY + _IN + rb"-s" + _SEP, WHOLE, ("ldappasswd -x -s <pw> cn=bob",)),
     Command("password", rb"--encrypt", (b"qpdf",), _ANY + _IN + rb"--encrypt" + _SEP, WHOLE, ("qpdf --encrypt <pw> 256 -- a b",)),
     Command("password", rb"-[uo]pw", (b"pdftotext", b"pdfinfo", b"pdftoppm", b"pdfimages", b"pdftohtml", b"pdfgrep"), _ANY + _IN + rb"-[uo]pw" + _SEP, WHOLE, ("pdftotext -upw <pw> f.pdf",)),
-    Command("password", rb"[^ :]{1,80}:[^@ ]{3,80}@", (b"psexec.py", b"smbexec.py", b"wmiexec.py", b"secretsdump.py", b"GetUserSPNs.py", b"smbclient.py", b"mssqlclient.py"),
+    Command("password", rb"[^ :]{1,80}:[^@ ]{3,80}@", (b"psexec.py", b"smbexec.py", b"wmiexec.py", b"secretsdump.py", b"GetUserSPNs.py", b"smbclient.py", b"mssqlclient.py", b"sftp", b"mysqlsh"),
             _ANY + _IN + rb"[^\s\"':]{1,80}:(?=[^\s\"'@]{3,128}@)", WHOLE, ("psexec.py corp/bob:<apw>@host",)),
     Command("token", rb"(?:auth|-t|-setup)", (b"snyk", b"codecov", b"globusconnectpersonal", b"globus-connect-personal"),
             _ANY + _IN + rb"(?:auth|-t|-setup)(?:" + _SEP + rb"|=)(?=\\{0,7}[\"']?[A-Za-z0-9_.\-+/=]{20,})", WHOLE, ("snyk auth <uuid>", "codecov -t <hex:40>")),
     Command("secret", rb"--base64", (b"virsh",), rb"[^\n|;]{0,60}?\bsecret-set-value\b" + _ANY + _IN + rb"--base64(?:" + _SEP + rb"|=)", WHOLE, ("virsh secret-set-value --base64 <b64:24> x",)),
     Command("password", rb"/p(?:ass)?:", (b"xfreerdp", b"wlfreerdp", b"mstsc", b"cmdkey", b"xfreerdp3"), rb"[^\n|;]{0,400}?/p(?:ass)?:", WHOLE, ("xfreerdp /u:bob /p:<pw> /v:h",)),
     Command("password", rb"-[np]", (b"ssh-keygen",), _ANY + _IN + rb"-[NP]" + _SEP, WHOLE, ("ssh-keygen -t ed25519 -N <pw> -f k",), ("ssh-keygen -t ed25519 -N '' -f k",)),
+    Command("password", rb"//[^ ]{1,200}[ \t]", (b"smbclient",), _NEXT + rb"//[^\s\"']{1,200}" + _SEP + rb"(?=[^\s-])", WHOLE, ("smbclient //h/share <pw> -U bob",), ("smbclient //h/share -U bob",)),
+    Command("password", rb"/user:", (b"net",), _NEXT + rb"(?i:use)" + _ANY + rb"/(?i:user):[^\s\"']{1,80}" + _SEP + rb"(?=[^\s/])", WHOLE, ("net use Z: \\\\h\\s /user:bob <pw>",)),
+    Command("password", rb"-w", (b"security",), rb"[^\n|;]{0,60}?\badd-(?:generic|internet)-password\b" + _ANY + _IN + rb"-w" + _SEP, WHOLE,
+            ("security add-generic-password -a bob -s x -w <pw>",), ("security find-generic-password -a bob -w",), rb"[^\n]{0,60}add-[^\n]*[\s\"']"),
+    Command("password", rb"config", (b"bundle",), rb"[^\n|;]{0,40}?\bconfig" + _NEXT + rb"(?:(?:set|--global|--local)" + _NEXT + rb"){0,2}[^\s\"']{1,120}" + _SEP + rb"(?=[^\s:/]{1,80}:[^\s/])", b":",
+            ("bundle config gems.example bob:<apw>",), ("bundle config path vendor",)),
+    Command("secret", rb"(?:--body|-b|--value|-v)", (b"gh", b"glab"), rb"[^\n|;]{0,40}?\b(?:secret|variable)[ \t]+set\b" + _ANY + _IN + rb"(?:--body|-b|--value|-v)(?:" + _SEP + rb"|=)", WHOLE,
+            ("gh secret set NAME --body <b62:32>",), ("gh pr create --body text",), rb"[^\n]{0,40}(?:secret|variable)[ \t]+set[^\n]*[\s\"']"),
     Command("password", rb"-u", (b"lftp", b"wput", b"ncftp"), _ANY + _IN + rb"-u" + _SEP + rb"?(?=[^\s-])", b",", ("lftp -u bob,<apw> ftp.example",)),
     Command("password", rb"-ap", (b"swaks",), _ANY + _IN + rb"-ap" + _SEP, WHOLE, ("swaks --to a@b.example -ap <pw>",)),
     Command("password", rb"(?:-s|-p|--plaintext)", (b"mkpasswd", b"doveadm", b"slappasswd", b"caddy", b"grub-mkpasswd-pbkdf2"), _ANY + _IN + rb"(?:-s|-p|--plaintext)" + _SEP, WHOLE, ("slappasswd -s <pw>",)),
@@ -217,6 +225,8 @@ class Confirmer:
             not at
             or not _BEFORE_PROGRAM.match(data, at - 1)
             or (data[at - 2 : at - 1] == b"\\" and data[at - 1 : at] in b"nt")
+            # a diff's mark
+            or (data[at - 1 : at] == b"-" and (data[at - 2 : at - 1] in (b"", b"\n") or data[at - 3 : at - 1] == b"\\n"))
         )
 
 
@@ -342,7 +352,7 @@ def here_string(text: Text, end: int) -> list[Span]:
     data = text.data
     begin = max(text.line(end)[0], end - 200)
     begin += max(data[begin : end - 3].rfind(mark) for mark in (b";", b"|", b"&", b"(", b'",', b"',")) + 1
-    if not re.search(rb"(?:^|[\s;|&\"'(+\-\0]|\\[nt])" + _CONSUMERS, data[begin : end - 3]):
+    if not re.search(rb"(?:^|[\s;|&\"'`>(+\-\0]|\\[nt])" + _CONSUMERS, data[begin : end - 3]):
         return []
     pos = end
     limit = text.command_end(end)

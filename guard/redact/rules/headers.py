@@ -14,7 +14,7 @@ from guard.redact.text import Text
 _HEADER_END = Lazy(rb"[\"'\\\r\n<>`]")
 
 _SCHEME = Lazy(
-    rb"(?i)(?:bearer|basic|token|apikey|api-key|key|digest|negotiate|ntlm|jwt|splunk|oauth|genietoken|snowflake|sso-key|ssws)(?:[ \t+]|%20|\\u0020)+"
+    rb"(?i)(?:bearer|basic|token|apikey|api-key|key|digest|negotiate|ntlm|jwt|splunk|oauth|genietoken|snowflake|sso-key|ssws)(?:[ \t+]|%20|\\u0020|\\{1,7} )+"
 )
 _OTHER_SCHEME = Lazy(rb"[A-Za-z][A-Za-z0-9_\-]{2,24}[ \t]{1,4}(?=[A-Za-z0-9._~+/\-=]{16,}\Z|[A-Za-z0-9._~+/\-=]{16,}[\s\"'\\])")
 _CREDENTIAL = Lazy(rb"[A-Za-z0-9._~+/\-=|:%!@#$^*]{3,8192}")
@@ -68,7 +68,7 @@ def _basic_strict(value: bytes) -> bool:
     return len(password) >= 12 and classes(password) >= 3 and words.wordiness(password) < 0.4
 
 
-_HEADER_SEPARATOR = Lazy(rb"\\{0,7}[\"']?\]?[ \t]{0,4}(?:[:=,]|=>)[ \t]{0,4}(?:\\{0,7}[\"'])?")
+_HEADER_SEPARATOR = Lazy(rb"\\{0,7}[\"']?\]?[ \t]{0,4}(?:[:=,]|=>)(?:[ \t]|\\{1,7} ){0,4}(?:\\{0,7}[\"'])?")
 
 
 def authorization(text: Text, end: int) -> list[Span]:

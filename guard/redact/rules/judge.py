@@ -15,8 +15,8 @@ from guard.redact.text import Text
 WORDLIKE = Lazy(rb"[A-Za-z]+(?:[_\-. ][A-Za-z]+)*\Z")
 _PATHLIKE = Lazy(rb"(?:\.{0,2}|~|[A-Za-z]:|[a-z]{2,12}:/)[/\\][^\s]*\Z|[a-z][a-z0-9+.\-]{1,12}://")
 DIGIT = Lazy(rb"[0-9]")
-_UUID = Lazy(rb"[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}\Z")
-_DIGEST = Lazy(
+UUID = Lazy(rb"[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}\Z")
+DIGEST = Lazy(
     rb"(?i)(?:(?:sha\d+|md5)[:-])?(?:[0-9a-f]{32}|[0-9a-f]{40}|[0-9a-f]{56}|[0-9a-f]{64}|[0-9a-f]{96}|[0-9a-f]{128})\Z|sha\d{3}-"
 )
 _HOST = Lazy(rb"[A-Za-z0-9.\-@]+:\d{1,5}\Z|[a-z0-9\-]+(?:\.[a-z0-9\-]+)+\Z")
@@ -95,6 +95,8 @@ def password_like(value: bytes, style: str, quoted: bool) -> bool:
     if kinds >= 3 and len(value) >= 8 and words.jumble(value) >= 0.4 and value.isalnum():
         return True
     if not quoted:
+        if drawn_password(value) and not words.is_expression(value) and not _is_path(value) and not value.endswith(b"="):
+            return True
         if len(value) >= 8 and value.isalpha() and words.jumble(value) >= 0.45 and words.wordiness(value) < 0.35:
             return True  # drawn letters: a variable's name changes case once a word
         if words.is_expression(value) or DOTTED.match(value) or _is_path(value):
@@ -169,8 +171,8 @@ def token_like(value: bytes, strength: int, style: str, quoted: bool) -> bool:
     random = words.looks_random(value, 12)
     if strength == words.WEAK:
         if (
-            (_UUID.match(value) and style != "named")
-            or (_DIGEST.match(value) and style not in ("env", "named"))
+            (UUID.match(value) and style != "named")
+            or (DIGEST.match(value) and style not in ("env", "named"))
             or not _PLAIN_TOKEN.match(value)
             or re.search(rb"[^=]=[^=]", value)
         ):
@@ -238,7 +240,7 @@ def strict(value: bytes, strength: int, style: str) -> bool:
         or words.is_spelt_out(value)
         or FORMATTED.search(value)
         or _is_path(value)
-        or (_UUID.match(value) and strength == words.WEAK)
+        or (UUID.match(value) and strength == words.WEAK)
     ):
         return False
     if strength == words.PASSWORD:
@@ -249,7 +251,7 @@ def strict(value: bytes, strength: int, style: str) -> bool:
             and words.wordiness(value) < 0.6
             and words.entropy(value) >= 2.7
         )
-    if _DIGEST.match(value) and style == "config":
+    if DIGEST.match(value) and style == "config":
         return False
     return (
         len(value) >= (16 if style in ("env", "cli", "dsn") else 32)

@@ -71,7 +71,7 @@ def pgpass(text: Text, end: int) -> list[Span]:
     line_start, line_end = text.line(end)
     begin = max(line_start, end - 240)
     for at in range(end - 2, begin - 1, -1):
-        if data[at] in b" \t\"'`\0;" or (data[at] == 0x6E and at > 0 and data[at - 1] == 0x5C):
+        if data[at] in b" \t\"'`\0;>" or (data[at] == 0x6E and at > 0 and data[at - 1] == 0x5C):
             begin = at + 1
             break
     if begin == line_start and data[begin : begin + 1] in b"+-":
@@ -83,7 +83,7 @@ def pgpass(text: Text, end: int) -> list[Span]:
     if value is None or value.quoted:
         return []
     raw = data[value.start : value.end]
-    if data[value.end : value.end + 1] not in (b"", b"\n", b"\r", b"\\", b'"', b"'", b"\0", b" ") or (
+    if data[value.end : value.end + 1] not in (b"", b"\n", b"\r", b"\\", b'"', b"'", b"`", b"<", b"\0", b" ") or (
         b":" in raw and b"\\:" not in raw
     ):
         return []

@@ -54,9 +54,9 @@ CONTEXTS: Final[tuple[Context, ...]] = (
              "API_KEY=${{ secrets.API_KEY }}", "PASSWORD=$(pass show db)", "password=os.environ['PW']", "PWD=/home/bob", "max_tokens=4096",
              "key=lambda x: x", "sort_key = 'created_at'", "password: changeme")),
     # By themselves: among the words above these bytes would halve the matcher's speed.
-    Context("foreign", rb"(?:\xe5\xaf\x86\xe7(?:\xa0\x81|\xa2\xbc)|\xe5\x8f\xa3\xe4\xbb\xa4|\xe3\x83\xaf\xe3\x83\xbc\xe3\x83\x89|\xd0\xbe\xd0\xbb\xd1\x8c|\xeb\xb2\x88\xed\x98\xb8)(?:" + _QUOTE
-            + rb")?[ \t]{0,4}[:=]", (b"\xe5\xaf\x86\xe7", b"\xe5\x8f\xa3", b"\xe3\x83\xaf", b"\xd0\xbe\xd0\xbb", b"\xeb\xb2\x88"), assignments.assign,
-            ("\u5bc6\u7801: <apw>", "\u043f\u0430\u0440\u043e\u043b\u044c = <apw>"), ()),
+    Context("foreign", rb"(?:\xe5\xaf\x86\xe7(?:\xa0\x81|\xa2\xbc)|\xe5\x8f\xa3\xe4\xbb\xa4|\xe3\x83\xaf\xe3\x83\xbc\xe3\x83\x89|\xd0\xbe\xd0\xbb\xd1\x8c|\xeb\xb2\x88\xed\x98\xb8|has\xc5\x82o)(?:" + _QUOTE
+            + rb")?[ \t]{0,4}[:=]", (b"\xe5\xaf\x86\xe7", b"\xe5\x8f\xa3", b"\xe3\x83\xaf", b"\xd0\xbe\xd0\xbb", b"\xeb\xb2\x88", b"has\xc5\x82o"), assignments.assign,
+            ("\u5bc6\u7801: <apw>", "\u043f\u0430\u0440\u043e\u043b\u044c = <apw>", "has\u0142o: <apw>"), ()),
     Context("arrow", rb"[a-z0-9\"'`][ \t]{1,8}(?:->|\xe2\x86\x92)[ \t]{1,4}(?:" + _QUOTE + rb")?[a-z0-9_\-+/=.!%@^~]{8}", (b"->", b"\xe2\x86\x92"), assignments.arrow,
             ("api_key -> <b62:40>", "password \xe2\x86\x92 <apw>".encode("latin-1").decode()), ("def token(x) -> something", "a->token -> nextelement")),
     Context("element", rb"<[a-z:._\-]{0,32}(?:passw|pass|pwd|secret|token|key|cred|[a-z_\-]pat)[a-z0-9_.\-]{0,24}(?: [^<>\n]{0,80})?>", (b"pass", b"pwd", b"secret", b"token", b"key", b"cred", b"pat"),
@@ -85,6 +85,19 @@ CONTEXTS: Final[tuple[Context, ...]] = (
     Context("userinfo", rb":\\?/\\?/[^\s/:@\"'<>`\\?#]{0,128}:[^\s\"'<>`?#]{1,255}@", (b"//", b"\\/"), addresses.userinfo,
             ("https://bob:<upw>@h.example/x", "redis://:<upw>@h:6379/0", "postgres://bob:<upw>@h/db", "mongodb+srv://bob:<upw>@c.example/db", "amqp://bob:pw1@h"),
             ("http://localhost:8080/@scope/pkg", "https://bob:$PASS@h", "https://user:password@host", "ssh://git@h:22/x")),
+    Context("secure-string", rb"convertto-securestring[ \t]{1,4}(?:-string[ \t]{1,4})?[^ \t-]", (b"convertto-securestring",), beside.secured,
+            ("$p = ConvertTo-SecureString \"<pw>\" -AsPlainText -Force", "ConvertTo-SecureString -String '<pw>' -AsPlainText"), ("ConvertTo-SecureString $plain -AsPlainText",)),
+    Context("set-password", rb"set_password\([^\n()]{1,200},[ \t]{0,4}" + _QUOTE, (b"set_password(",), beside.last_argument, ("keyring.set_password(\"x\", \"bob\", \"<pw>\")",),
+            ("user.set_password(self.x, \"password\")",)),
+    Context("default", rb"variable[ \t]{1,4}" + _QUOTE + rb"[a-z0-9_\-]{0,48}(?:passw|pass|pwd|secret|token|key|cred)[a-z0-9_\-]{0,24}" + _QUOTE + rb"[ \t]{0,4}\{[^{}]{0,240}default[ \t]{0,16}=[ \t]{0,4}" + _QUOTE,
+            (b"variable",), beside.default, ("variable \"db_password\" {\n  type = string\n  default = \"<pw>\"\n}", "variable \"api_token\" { default = \"<b62:40>\" }"), ("variable \"key_name\" { default = \"deployer\" }",)),
+    Context("path-token", rb"://[a-z0-9.\-:]{1,80}/t/[a-z0-9_\-]{20}", (b"/t/",), addresses.path_token, ("https://conda.example/t/<u64:43>/channel", "https://conda.example/t/ab-<uuid>/c"), ("https://h.example/t/name-of-a-long-topic-here/12",)),
+    Context("relative", rb"//[a-z0-9_.\-%]{1,64}:[^\s\"'<>`/?#@\\]{6,128}@[a-z0-9\[]", (b"//",), addresses.relative,
+            ("git remote add o //bob:<apw>@h.example/r.git",), ("// note:something@somewhere", "//user:password@host/x")),
+    Context("user-pass", rb"(?:credentials?|creds?|auth|user_?pass(?:word)?|user_?pwd|user:pass(?:word)?)(?:" + _QUOTE + rb")?[ \t]{0,4}(?:[:,]|=>?)[ \t]{0,4}(?:" + _QUOTE
+            + rb")?[a-z][a-z0-9_.@+\-]{0,63}:[^\s\"'`\\<>]{8}", (b"cred", b"auth", b"user"), beside.user_pass,
+            ("credentials: bob:<apw>", "auth = \"admin:<apw>\"", "curl_setopt($ch, CURLOPT_USERPWD, \"bob:<apw>\");"),
+            ("auth: user:password", "auth: sha256:0123456789abcdef0123456789abcdef", "auth: bob:/home/bob/thing", "credentials: arn:aws:iam")),
     Context("url-user", rb"://[a-z0-9_\-]{20,200}@", (b"@",), addresses.url_user, ("https://<hex:40>@h.example/r.git",), ("https://firstname-and-lastname@h",)),
     Context("query", rb"[?&;](?:amp;|\\u0026)?(?:[a-z_.\-]{0,24}(?:key|sig|token|auth|secret|signature|password|passwd|pwd|pass|credential|session|sid|sas|jwt)|x-amz-signature|x-goog-signature|"
             rb"x-amz-security-token|x-amz-credential)=", (b"=",), addresses.query, ("https://h/x?key=<b62:32>", "https://h/x?a=1&sig=<b62:43>", "h/?X-Amz-Signature=<hex:64>", "http://127.0.0.1:8888/?token=<hex:48>"),
@@ -98,7 +111,7 @@ CONTEXTS: Final[tuple[Context, ...]] = (
     Context("pragma", rb"pragma[ \t]+(?:re|hex)?key[ \t]*=[ \t]*" + _QUOTE, (b"pragma",), statements.statement, ("PRAGMA key = '<apw>';",), ("PRAGMA table_info('x')",)),
     Context("netrc", rb"(?:login|user|account|machine|default)(?:[ \t\r\n+>|-]|\\[nt])+[^ \t\r\n]*(?:[ \t\r\n+>|-]|\\[nt])+(?:password|passwd)[ \t]+", (b"passw",), statements.netrc, ("machine h.example login bob password <apw>",), ("Failed password for root",)),
     Context("pgpass", rb":(?:[0-9]{4,5}|\*):[a-z0-9_.\-*]{1,64}:[a-z0-9_.\-@*]{1,64}:[^\s:]", (b":",), statements.pgpass, ("h.example:5432:db:bob:<apw>", "*:*:*:bob:<apw>"), ("a.py:1234:x:y:z",)),
-    Context("docker-auth", rb"auth" + _QUOTE + rb"[ \t]{0,4}:|_auth[ \t]{0,4}=", (b"auth",), statements.docker_auth, ("{\"auth\": \"<userpass>\"}", "_auth=<userpass>")),
+    Context("docker-auth", rb"auth(?:" + _QUOTE + rb")?[ \t]{0,4}:|_auth[ \t]{0,4}=", (b"auth",), statements.docker_auth, ("{\"auth\": \"<userpass>\"}", "_auth=<userpass>")),
     Context("pipe", rb"\|[ \t]{0,4}(?:/[a-z/]{1,20}/)?(?:sudo|kinit|[a-z]{0,8}passwd|gpg|cryptsetup|su |docker|podman|helm|crane|oras|skopeo|buildah|nerdctl|apptainer|singularity|gh |glab|wandb|"
             rb"huggingface|hf |vault|az |oc |cf |npm|snyk|ssh-add|saslpass|pdbedit|openssl|sshpass|secret-tool|pass |keyctl|systemd|nmcli|htpasswd|mkpasswd|ldap|ansible-vault|hdiutil|tee |[^|\n]{1,120}stdin)", (b"|",),
             lambda text, end: commands.piped(text, text.data.rfind(b"|", 0, end) + 1),

@@ -64,3 +64,11 @@ STRACE: Final = (
 
 EVENTS: Final = (Pattern(rb"\[[0-9]{1,12}(?:\.[0-9]{1,12})?, ?\"[io]\", ?\"", (b'"o"', b'"i"'), False, False),)
 """What an asciicast's event begins with."""
+
+DUMPS: Final = (
+    Pattern(rb"0: (?:[0-9a-f]{2}){1,4} (?:[0-9a-f]{2}){1,4} ", (b"0: ",), False, False),
+    Pattern(rb"0(?:  [0-9a-f]{2}| [0-9a-f]{2})(?: [0-9a-f]{2}){6} ", (b"0 ",), False, False),
+    Pattern(rb"0(?:   [!-~ ]|  \\[0abfnrtv\\]){7}", (b"0  ",), False, False),
+    Pattern(rb"0 {1,4}(?:[0-9a-f]{4} {1,4}){7}", (b"0 ",), False, False),
+)
+"""Full lines of xxd, hexdump and od."""
