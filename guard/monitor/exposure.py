@@ -7,7 +7,6 @@ counted: never stored as they are.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -79,14 +78,13 @@ class Arguments:
         self._marks = marks or Marks()
         self._scanner = Scanner()
         self._scanner.engine(1 << 20)  # the fast one, also for short texts: an exec storm is many of them
-        self._clean: OrderedDict[int, None] = OrderedDict()
+        self._clean: dict[int, None] = {}
         self.dropped = 0
 
     def redact(self, argv: Sequence[str]) -> Redaction:
         """Redact an argument list and tell what stood in it; on any failure nothing of it is kept, and it counts."""
         seen = hash(tuple(argv))
         if seen in self._clean:
-            self._clean.move_to_end(seen)
             return Redaction(tuple(map(bless, argv)))
         try:
             found = self._redact(tuple(argv))
@@ -95,8 +93,8 @@ class Arguments:
             return Redaction(())
         if not found.exposures and found.argv == tuple(argv):
             self._clean[seen] = None
-            if len(self._clean) > _CLEAN_MOST:
-                self._clean.popitem(last=False)
+            if len(self._clean) > _CLEAN_MOST:  # the oldest goes: what is asked often comes back at once
+                del self._clean[next(iter(self._clean))]
         return found
 
     def text(self, text: str) -> Redacted:

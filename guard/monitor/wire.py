@@ -58,7 +58,7 @@ _FLOW = struct.Struct("=IIIIiIII16s64s64s")
 _NUMBER = struct.Struct("=IIII")
 HEAD_BYTES = _HEAD.size
 _TIME_BYTES = _START_BYTES = 8
-_HEADS_MOST = 1024
+_HEADS_MOST = 64
 """Heads that are remembered: a process that tells much has the same one, but for its time, in all of its records."""
 
 _VERDICTS = (Verdict.OBSERVED, Verdict.DENIED, Verdict.REWRITTEN)
