@@ -244,6 +244,14 @@ def _with_directories(name: str, uid: int, gid: int, home: Path, groups: tuple[i
     return Account(name, uid, gid, home, groups, state, config)
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _time_to_scan() -> Iterator[None]:
+    """Let a scan in this very process take what it takes: a slow machine would give up lines that it had no time for."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("guard.redact.scan.BUDGET", 60.0)
+        yield
+
+
 @pytest.fixture(scope="session")
 def accounts() -> Iterator[_Accounts]:
     """Makes further users; root only."""
