@@ -206,7 +206,7 @@ class Datagrams:
         Returns:
             The sockaddr, and the one to send through in the socket's place, or None.
         """
-        if int.from_bytes(raw[:2], "little") == 0 and socket.family == _socket.AF_INET6:
+        if len(raw) >= 2 and raw[:2] == bytes(2) and socket.family == _socket.AF_INET6:
             # No address at all (udpv6_sendmsg): to the peer it is connected to. And none must go on: the socket may
             # become IPv4's meanwhile (IPV6_ADDRFORM), which reads one there (udp_sendmsg).
             return b"", None
