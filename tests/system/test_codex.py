@@ -11,6 +11,8 @@ from tests.system.model_api import serving
 
 pytestmark = pytest.mark.timeout(400)
 
+PACKAGE = "@openai/codex@0.171.0"
+"""Not whatever is published by the time that the tests run."""
 OFF = ["-c", 'sandbox_mode="danger-full-access"']
 """The documented setting that switches Codex's own sandbox off."""
 
@@ -37,7 +39,7 @@ def codex(account):
         "--prefix",
         str(prefix),
     ]
-    done = subprocess.run([*npm, "@openai/codex"], capture_output=True, text=True, check=False, timeout=300)
+    done = subprocess.run([*npm, PACKAGE], capture_output=True, text=True, check=False, timeout=300)
     if done.returncode:
         shutil.rmtree(prefix)
         pytest.skip(f"@openai/codex cannot be had from the npm registry: {done.stderr.strip()[:200]}")
