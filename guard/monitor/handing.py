@@ -6,6 +6,7 @@ One row a family of programs. What a row takes for asking (a version, a list, a 
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -346,6 +347,8 @@ def find(names: Sequence[str], words: Words) -> HandOff | None:
         names: of the program.
         words: its own arguments.
     """
+    if names and names[0] in _AT_ASKS and all(map(_AT_ASKING.fullmatch, words)):
+        return None  # links to `at`, which goes by the name that it is called with
     for name in names:
         for row in _BY_PROGRAM.get(name, ()):
             if row.hands(words):
@@ -353,6 +356,9 @@ def find(names: Sequence[str], words: Words) -> HandOff | None:
     return None
 
 
+_AT_ASKS = ("atq", "atrm")
+_AT_ASKING = re.compile(r"-[qVvo]+|-q.|[a-zA-Z=]|\d+")
+"""Of their words: options, a queue, numbers of jobs; neither a file nor a time."""
 POLLS = ("squeue", "sacct", "sinfo", "sstat", "sprio", "sshare", "sdiag", "qstat", "bjobs", "condor_q", "sreport")
 SUBMITS = ("sbatch", "srun", "salloc", "qsub", "bsub", "condor_submit")
 

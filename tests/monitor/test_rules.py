@@ -84,6 +84,13 @@ def test_each_rule_has_a_page_that_says_what_the_table_says() -> None:
     assert {path.name for path in folder.iterdir()} == set(pages())
 
 
+@pytest.mark.parametrize(("words", "hands"), [((), False), (("-q", "b"), False), (("12", "13"), False),
+                                              (("-f", "job", "now"), True), (("-f", "x", "-t", "1"), True)])  # fmt: skip
+@pytest.mark.parametrize("name", ["atq", "atrm"])
+def test_a_link_to_at_that_lists_or_removes_hands_nothing_out(name: str, words: tuple[str, ...], hands: bool) -> None:
+    assert (handing.find((name, "at"), words) is not None) is hands
+
+
 def test_this_machine_is_known_by_its_own_name_too() -> None:
     own = os.uname().nodename
     assert all(map(handing.is_local, (own, own.upper(), own.partition(".")[0], "localhost", "127.0.0.1", "[::1]")))

@@ -79,6 +79,7 @@ CASES = (
     Case("quiet-sinfo", ends("sinfo"), proof=DONE),
     Case("quiet-polls-slowly", stand_in("squeue", "sh -c 'squeue; squeue; squeue'"), proof=DONE),
     Case("quiet-at-list", ends("at -l"), proof=DONE),
+    Case("quiet-at-queue", ends("atq"), proof=DONE),
     Case("quiet-crontab-list", ends("crontab -l"), proof=DONE),
     Case("quiet-systemd-version", ends("systemd-run --version"), proof=DONE),
     Case("quiet-systemctl-list", ends("systemctl list-units"), proof=DONE),
