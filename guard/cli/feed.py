@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from guard.errors import EXIT_CANNOT, StateError
+from guard.policy.source import printable
 
 if TYPE_CHECKING:
     from guard.cli import Places
@@ -89,7 +90,7 @@ def try_feeds(context: typer.Context, feeds: _Names = None, config: _Config = ""
         except FeedError as error:
             problem = str(error)
         failed = failed or bool(problem)
-        sys.stdout.write(f"{feed.name}: {problem or 'acknowledged'} ({event.id})\n")
+        sys.stdout.write(f"{feed.name}: {printable(problem) or 'acknowledged'} ({event.id})\n")
     if failed:
         raise typer.Exit(EXIT_CANNOT)
 
@@ -282,6 +283,7 @@ def _age(seconds: float) -> str:
 
 
 def _table(rows: Sequence[tuple[str, ...]]) -> None:
+    rows = [tuple(map(printable, row)) for row in rows]  # a problem is told in a server's words
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     for row in rows:
         line = "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True))
@@ -289,5 +291,5 @@ def _table(rows: Sequence[tuple[str, ...]]) -> None:
 
 
 def _say(text: str) -> None:
-    sys.stderr.write(f"guard: {text}\n")
+    sys.stderr.write(f"guard: {printable(text)}\n")
     sys.stderr.flush()

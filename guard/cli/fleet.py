@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from guard.errors import EXIT_FOUND, StateError
+from guard.policy.source import printable
 
 if TYPE_CHECKING:
     from guard.fleet.judge import Node, Notice
@@ -81,6 +82,8 @@ def _print(nodes: list[Node], wrong: list[Notice], now: float) -> None:
     for each in wrong:
         if not each.host:
             sys.stderr.write(f"guard: {each.detail['nodes']} of {each.detail['of']} nodes are silent\n")
+    # Names and versions are what a node says of itself, and for a terminal they are text alone.
+    rows = [tuple(map(printable, row)) for row in rows]  # type: ignore[misc]
     widths = [max(len(row[column]) for row in rows) for column in range(4)]
     for row in rows:
         cells = [cell.ljust(width) for cell, width in zip(row[:4], widths, strict=True)]

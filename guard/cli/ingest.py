@@ -45,7 +45,7 @@ def ingest(
                         event = read(line, sender)
                     except EventError as error:
                         bad += 1
-                        first_bad = first_bad or f"{printable(path)}:{number}: {error.what}"
+                        first_bad = first_bad or printable(f"{path}:{number}: {error.what}")
                         continue
                     if event is None:
                         skipped += 1

@@ -116,6 +116,20 @@ def test_a_node_that_is_no_more_can_be_forgotten(state: Path) -> None:
     assert guard(state, "fleet", "status", "--forget", "login1").returncode == 3
 
 
+def test_what_a_node_says_of_itself_gives_a_terminal_no_order(state: Path) -> None:
+    order = "\x1b]0;x\x07\x9b31m\u202e\n"
+    lines = beats("login1", 600).decode().splitlines()
+    forged = [json.loads(line) for line in lines]
+    for each in forged:
+        each["host"] += order
+        each["detail"] |= {"version": order, "backend": order, "controls": {f"files{order}": "absent"}}
+    ingest(state, "-", "--no-alerts", input="\n".join(map(json.dumps, forged)).encode() + b"\n")
+    shown = guard(state, "fleet", "status", "--at", at(6000))
+    assert "login1?" in shown.stdout
+    assert not {char for char in shown.stdout + shown.stderr if not char.isprintable()} - {"\n"}
+    assert len(shown.stdout.splitlines()) == 2
+
+
 def test_without_a_store_status_says_so(state: Path) -> None:
     done = subprocess.run(
         [GUARD, "fleet", "status", "--state", str(state)], capture_output=True, text=True, timeout=30, check=False
