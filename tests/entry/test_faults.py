@@ -104,6 +104,19 @@ def test_a_path_of_the_accounts_lends_the_login_shell_no_program(fault: Fault | 
     assert not (mine / "escaped").exists()
 
 
+def test_a_function_in_a_variable_is_no_program_of_the_login_shells(place: Place) -> None:
+    """Where /bin/sh is bash, it takes functions from the environment before the account is fenced."""
+    (place.programs / "sh").symlink_to("/bin/bash")
+    place.login.write_text(place.login.read_text().replace("#!/bin/sh", f"#!{place.programs}/sh", 1))
+    mine = place.account.directory("mine")
+    for name in ("timeout", "id", "sed", "grep", "read", "echo"):
+        place.env[f"BASH_FUNC_{name}%%"] = f"() {{ : > {mine}/escaped; }}"
+    place.env["SHELL"] = "/bin/sh"
+    done = place.shell("grep -c NoNewPrivs.*1 /proc/self/status")
+    assert done.stdout == "1\n", done.stderr
+    assert not (mine / "escaped").exists()
+
+
 @pytest.mark.root
 def test_roots_way_in_opens_nothing_of_guards(place: Place) -> None:
     place.settings("on_fault = 7\n")
