@@ -3,8 +3,8 @@
 A process that hangs in the kernel on a dead file system cannot be interrupted, and the one that becomes the shell must
 never be it. So a child does everything that a start touches, and only when it says so in time is it done for real.
 
-Waiting is what the deadline is about. Where the node is so busy that the child, or what it started, still computes or
-gets on at its end, it gets more time, up to `PATIENCE` times as much.
+Waiting is what the deadline is about. Where the node is so busy that the child, or what it started, still runs, wants
+to, or has got on in the last half of that time, it gets more of it, up to `PATIENCE` times as much.
 """
 
 from __future__ import annotations
@@ -17,8 +17,10 @@ from collections.abc import Callable
 from contextlib import suppress
 
 PATIENCE = 5
+LEAST_CALM = 0.5
+"""Seconds without any progress, at least, after which something hangs; half of the deadline where that is more."""
 _LOOK = 0.1
-"""Seconds between two looks at what a late child does."""
+"""Seconds between two looks at what a child does."""
 
 
 class Late(Exception):  # noqa: N818 - an outcome, and one that the caller names
@@ -47,41 +49,31 @@ def attempt(work: Callable[[], object], seconds: float, patience: float = PATIEN
         _be_child(work, writer)
     os.close(writer)
     began = time.monotonic()
-    end, last = began + seconds, began + patience * seconds
+    calm = max(LEAST_CALM, seconds / 2)
+    seen: dict[int, list[bytes]] | None = None
+    moved = began
     said = b""
     try:
         while True:
-            left = end - time.monotonic()
-            if left <= 0 or not select.select([reader], [], [], left)[0]:
-                if time.monotonic() < last and _computes(child):
-                    end = time.monotonic() + _LOOK
-                    continue
+            wait = _LOOK if seen is not None else max(0.0, began + seconds - calm - time.monotonic())
+            if select.select([reader], [], [], wait)[0]:
+                part = os.read(reader, 4096)
+                if not part:
+                    break
+                said += part
+                continue
+            now, found = time.monotonic(), _family(child)
+            # Page faults and processor time: a disk that is only slow lets it get on.
+            state = {pid: words[7:15] for pid, words in found.items()}
+            if state != seen or any(words[0] == b"R" for words in found.values()):
+                seen, moved = state, now
+            if now > began + patience * seconds or (now > began + seconds and now - moved > calm):
                 raise Late(f"no answer within {seconds:g} s: a file system, the name service or a daemon hangs")
-            part = os.read(reader, 4096)
-            if not part:
-                break
-            said += part
     finally:
         os.close(reader)
         _end(child)
     if said != b"ok":
         raise Late(said.decode("utf-8", "replace") or "the trial died")
-
-
-def _computes(child: int) -> bool:
-    """Say whether a child, or what descends from it, runs, wants to, or gets on; what hangs does none of it."""
-    before: dict[int, list[bytes]] = {}
-    for _ in range(10):
-        found = _family(child)
-        if any(words[0] == b"R" for words in found.values()):
-            return True
-        # Page faults, processor time, and other processes than before: a disk that is only slow lets it get on.
-        progress = {pid: words[7:15] for pid, words in found.items()}
-        if before and progress != before:
-            return True
-        before = progress
-        time.sleep(0.01)
-    return False
 
 
 def _family(child: int) -> dict[int, list[bytes]]:
