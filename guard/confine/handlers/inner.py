@@ -85,11 +85,17 @@ class Inner:
         return CONTINUE
 
     def around(self, call: "Call") -> "Chain":
-        """The sandboxes that a caller is in; `within` makes calls from there."""
+        """The sandboxes that a caller is in; `within` makes calls from there.
+
+        Raises:
+            OSError: that cannot be found out now, and nothing may be made.
+        """
         if not self._chains:
             return ()
-        mark = _mark(call.pid)
-        call.check()
+        try:
+            mark = _mark(call.pid)
+        finally:
+            call.check()
         if not _FIRST - (1 << 40) < mark < _FIRST:
             return ()
         return self._chains.get(mark, (None,))
@@ -129,17 +135,21 @@ def within(chain: "Chain", make: "Callable[..., int]", *args: object) -> int:
 
 
 def _mark(pid: int) -> int:
-    """A process's mark, -1 for none; of one that is gone as well."""
-    try:
-        with open(f"/proc/{pid}/limits", "rb") as file:
-            word = file.read().partition(b"\nMax realtime timeout")[2].split(None, 1)[0]
-    except (OSError, IndexError):
-        return -1
+    """A process's mark, -1 for none."""
+    with open(f"/proc/{pid}/limits", "rb") as file:
+        word = file.read().partition(b"\nMax realtime timeout")[2].split(None, 1)[0]
     return int(word) if word.isdigit() else -1
 
 
 def _marks() -> "set[int]":
-    return {_mark(int(name)) for name in os.listdir("/proc") if name.isdigit()}
+    found = set()
+    for name in os.listdir("/proc"):
+        if name.isdigit():
+            try:
+                found.add(_mark(int(name)))
+            except (OSError, IndexError):
+                continue  # gone; and a mark that is missed here is one unknown, of which nothing is made
+    return found
 
 
 def _is_same(one: int, other: int) -> bool:
