@@ -103,7 +103,7 @@ class Scanner:
         if depth == 0:
             # The processor's time, not the clock's: a busy machine must not change what is redacted.
             budget = BUDGET * (SLOWER if self.engine(len(text.data)) is self._plain else 1)
-            self._deadline = time.thread_time() + budget * (0.5 + len(text.data) / (1 << 20))
+            self._deadline = time.thread_time() + budget * (0.15 + len(text.data) / (1 << 20))
         # First the keys with a format of their own: what a name points at is often one, and then needs no judging.
         own = [hit for hit in hits if hit & _NUMBER < self._formats]
         others = [hit for hit in hits if self._formats <= hit & _NUMBER < self._tails]

@@ -7,7 +7,9 @@ from there on.
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
+from itertools import accumulate
 from typing import Final, NamedTuple
 
 from guard.redact.carriers import cast
@@ -35,6 +37,9 @@ HELD: Final = 65536
 """At most so many bytes of a page wait for its end."""
 
 _CONTEXT: Final = 960
+_LEAST_LINES: Final = 16
+"""A page is no shorter: the lines of context before each of them would be read over and over."""
+_MOST_LINES: Final = 1024
 
 
 class _Line(NamedTuple):
@@ -105,7 +110,7 @@ def _pages(data: bytes, since: int) -> Iterator[list[_Line]]:
         stop = data.find(b"\n", pos)
         stop = len(data) if stop < 0 else stop
         line = _read(data, pos, stop)
-        if page and (line is None or line.first):
+        if page and (line is None or (line.first and len(page) >= _LEAST_LINES) or len(page) >= _MOST_LINES):
             yield page
             page = []
         if line is not None:
@@ -143,19 +148,19 @@ def spans(scanner: Scanner, data: bytes, since: int) -> list[Span]:
         begin = data.rfind(b"\n", 0, page[0].places[0][0]) + 1
         lines = [*_before(data, begin), *page]
         text = b"".join(line.data for line in lines)
+        starts = list(accumulate((len(line.data) for line in lines), initial=0))
         for span in scanner.find(text, 0, 1):
-            out += [span._replace(start=low, end=high) for low, high in _columns(lines, span) if low >= begin]
+            places = _columns(lines, starts, span)
+            out += [span._replace(start=low, end=high) for low, high in places if low >= begin]
     return cast.first_marked(out)
 
 
-def _columns(lines: list[_Line], span: Span) -> Iterator[tuple[int, int]]:
+def _columns(lines: list[_Line], starts: list[int], span: Span) -> Iterator[tuple[int, int]]:
     """Yield where the bytes of a span stand: in each line the digits, and what is readable of them."""
-    pos = 0
-    for line in lines:
+    for at in range(bisect_right(starts, span.start) - 1, bisect_left(starts, span.end)):
+        line, pos = lines[at], starts[at]
         low, high = max(0, span.start - pos), min(len(line.data), span.end - pos)
-        if low < high:
-            places = line.places[low:high]
-            yield min(place[0] for place in places), max(place[1] for place in places)
-            if line.shown >= 0:
-                yield line.shown + low, line.shown + high
-        pos += len(line.data)
+        places = line.places[low:high]
+        yield min(place[0] for place in places), max(place[1] for place in places)
+        if line.shown >= 0:
+            yield line.shown + low, line.shown + high
