@@ -6,6 +6,7 @@ import json
 import os
 import random
 import signal
+import socket
 import subprocess
 import threading
 from pathlib import Path
@@ -250,6 +251,11 @@ def test_the_spool_is_roots_alone(node: Node, account: Account) -> None:
 # Producers and readers --------------------------------------------------------------------------------
 
 
+def listens(path: str) -> bool:
+    with socket.socket(socket.AF_UNIX) as channel:
+        return channel.connect_ex(path) == 0
+
+
 def nested(levels: int) -> bytes:
     """An event with so many objects in one another."""
     return json.dumps(event()).encode()[:-1] + b',"more":' + b'{"a":' * levels + b"1" + b"}" * (levels + 1)
@@ -273,6 +279,7 @@ def test_no_line_whatever_ends_the_service(node: Node, account: Account) -> None
     assert b'"through"' in with_root.stdout, with_root.stderr
     asks = "import socket,sys; s = socket.socket(socket.AF_UNIX); s.connect(sys.argv[1]); s.sendall(sys.stdin.buffer.read()); print(s.recv(99))"
     reading = node.socket.replace("events.sock", "events-read.sock")
+    eventually(lambda: listens(reading))  # its process is ready a little later
     for request in ('{"user":"\\u0000"}', '{"user":"\u00b2"}', '{"limit":-5}', '{"since":1e999}', "[" * 2000, "7"):
         done = account.command(["/usr/bin/python3", "-c", asks, reading], input=request.encode() + b"\n")
         assert len(done.stdout) > len("b''\n"), f"{request} was not answered"
