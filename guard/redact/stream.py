@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 
 from guard.redact.carriers import cast, dump, pty
 from guard.redact.carriers.mixed import Mixed
-from guard.redact.rules import blocks
+from guard.redact.rules import blocks, commands
 from guard.redact.scan import Scanner
 from guard.redact.spans import Span, marker
 from guard.redact.text import WINDOW
@@ -155,8 +155,10 @@ class Redactor:
             end = mark
         # A dump's page: a key lies over its lines.
         end = dump.held(pending, end)
+        end = commands.held(pending, end)
         if end == 0:
             return 0
+        full = end
         low = max(0, end - blocks.BLOCK - 128)
         for word in (b"PRIVATE KEY", b"PuTTY-User-Key-File", b"LS0tLS1CRUdJTi"):
             at = pending.rfind(word, low, end)
@@ -166,7 +168,7 @@ class Redactor:
             opened = blocks.open_block(bytes(pending[low_at : at + blocks.BLOCK + 128]), end - low_at)
             if opened is not None and len(pending) - low_at - opened < blocks.BLOCK:
                 end = min(end, pending.rfind(b"\n", 0, low_at + opened) + 1)
-        return end
+        return self._held(end) if 0 < end < full else end  # what goes on into the block's first line
 
     def _take(self, end: int) -> bytes:
         with memoryview(self._pending) as view:

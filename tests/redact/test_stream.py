@@ -94,6 +94,27 @@ def test_every_split_of_a_key_over_two_chunks_is_caught(scanner, key, remains):
         assert remains(redactor.feed(text[:cut]) + redactor.feed(text[cut:]) + redactor.finish(), key) is None
 
 
+def test_a_word_that_seems_to_go_on_into_a_key_block_is_read_with_it(scanner):
+    rng = random.Random(1)
+    text = f"{samples.fill('x: ya29.c.<u64:120>', rng)[0]}\r\n{samples.putty(rng)}".encode()
+    redactor = Redactor(scanner)
+    parts = [redactor.feed(text[at : at + 7]) for at in range(0, len(text), 7)]
+    assert b"".join([*parts, redactor.finish()]) == redact_bytes(text, scanner)
+
+
+@pytest.mark.parametrize("users", [1, 3, 100])
+@pytest.mark.parametrize("lead", ["", "+", "\t"])
+def test_a_list_of_users_is_read_whole_however_its_lines_arrive(users, lead, scanner):
+    passwords = [f"{samples.fill('<b62:12>', random.Random(at))[0]}#9x" for at in range(users)]
+    lines = [f"{lead}user{at}:{password}\n" for at, password in enumerate(passwords)]
+    text = "".join(["sudo chpasswd <<-'EOF'\n", *lines, f"{lead}EOF\n", "ls there:it-goes-on\n"]).encode()
+    whole = redact_bytes(text, scanner)
+    assert not [password for password in passwords if password.encode() in whole]
+    assert whole.endswith(b"EOF\nls there:it-goes-on\n")
+    redactor = Redactor(scanner)
+    assert b"".join([*map(redactor.feed, text.splitlines(True)), redactor.finish()]) == whole
+
+
 def test_a_complete_line_comes_out_before_the_input_ends(scanner, key):
     redactor = Redactor(scanner)
     assert redactor.feed(f"one {key}\ntwo".encode()).endswith(b"]\n")

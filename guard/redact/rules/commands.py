@@ -334,17 +334,33 @@ def substituted(text: Text, end: int) -> list[Span]:
 _LISTED_USER = Lazy(rb"(?:[ \t\r]|\\{1,7}[nt]|\\?\n)*[+>|]?([A-Za-z0-9_.\-]{1,32}):([^\s\"'\\:]{3,128})(?=\s|\\[nr]|\Z)")
 
 
+_LIST = re.compile(rb"chpasswd[^\n|]{0,40}<<-?\\?[\"']?([a-z_]{1,20})[^\n]*\n", re.IGNORECASE)
+LISTED: Final = 4096
+"""Bytes of a here-document for `chpasswd` that are read, from that word on."""
+
+
 def users(text: Text, end: int) -> list[Span]:
     """Confirm the lines `user:X` of a here-document for `chpasswd`; `end` is behind the first line's start."""
     spans: list[Span] = []
     pos = end
-    for _ in range(64):
-        found = _LISTED_USER.match(text.data, pos, min(len(text.data), pos + 256))
-        if found is None:
-            break
+    limit = min(len(text.data), text.data[max(0, end - 100) : end].lower().rfind(b"chpasswd") + max(0, end - 100) + LISTED)
+    while found := _LISTED_USER.match(text.data, pos, limit):
         spans += make(text, found.start(2), found.end(2), words.PASSWORD, "cli", False)
         pos = found.end()
     return spans
+
+
+def held(pending: bytearray, end: int) -> int:
+    """Move a block's end before a here-document for `chpasswd` that goes on behind it: its lines are read as one.
+
+    Args:
+        pending: what has not been given out.
+        end: where a line of it ends.
+    """
+    for opened in _LIST.finditer(pending, max(0, end - LISTED), end):
+        if not re.search(rb"^[+>| \t]*" + opened[1] + rb"\r?$", pending[opened.end() : end], re.MULTILINE):
+            return pending.rfind(b"\n", 0, opened.start()) + 1
+    return end
 
 
 def here_string(text: Text, end: int) -> list[Span]:
