@@ -178,15 +178,16 @@ class Arguments:
                 start, end = span.start + tail, span.end + tail
                 if not span.named or start > border - _PIECE or end < border + _PIECE:
                     continue
-                behind = right[end - border : end - border + 1]
-                if behind == b"=" or any(key[0] == number + 1 and key[1] < end - border for key in exposures):
-                    continue  # a word of its own, or a key of its own
-                for half in [key for key in exposures if key[0] == number and key[1] >= start]:
-                    del exposures[half]  # what was taken for a whole key is its first half
+                taken = end - border
+                whole = any(own.named and own.start < taken for own in self._scanner.find(right[:512]))
+                if whole or right[taken : taken + 1] == b"=":
+                    continue  # a key of its own, or a word of its own
+                for half in [key for key in exposures if (number, start) <= key < (number + 1, taken)]:
+                    del exposures[half]  # what was taken for a whole key is half of this one
                 exposures[number, start] = self._exposure(span, number, start, end - start, split=True)
                 mark = self._marks.mark(span)
                 out[number] = left[:start] + mark if raw[number][:start] == out[number][:start] else mark
-                out[number + 1] = mark + right[end - border :] if out[number + 1] == right else mark
+                out[number + 1] = mark + right[taken:] if out[number + 1] == right else mark
         return out
 
     def _exposure(self, span: Span, number: int, offset: int, length: int, *, split: bool = False) -> Exposure:

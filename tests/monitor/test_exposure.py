@@ -54,6 +54,15 @@ def test_a_key_split_over_two_arguments_leaves_neither_half(cut: int) -> None:
     assert found.exposures[0].identity == whole
 
 
+def test_a_first_half_that_looks_like_a_name_is_no_name() -> None:
+    halves = f"ya29.c.{token()[4:14]}_token", token()[4:40]
+    found = arguments().redact(("x", *halves))
+    assert not any(half in word for half in halves for word in found.argv)
+    assert [each.identity for each in found.exposures] == [
+        arguments().redact(("x", "".join(halves))).exposures[0].identity
+    ]
+
+
 def test_several_secrets_of_one_list_are_several_exposures() -> None:
     other = token()
     found = arguments().redact(("x", "--token", KEY, f"--next={other}", f"a={KEY}:{other}"))
