@@ -89,7 +89,7 @@ _HEX: Final = "[0123456789abcdef]"
 _PATTERNS: Final = (
     "*" + f"[-{_ALNUM}+]" * 20 + "*",
     "*" + f"[{_ALNUM}]" * 16 + "*",
-    "*://*@*",
+    "*//*@*",
     "*<<<*",
     f"*{{echo,print,printf}}{_BLANK}*|*",
     "*thin:*",
