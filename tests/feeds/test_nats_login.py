@@ -173,10 +173,10 @@ def test_credentials_let_a_node_publish_as_itself_and_as_nobody_else(tmp_path: P
     with nats(tmp_path, *signed.server()) as port:
         url = f"nats://127.0.0.1:{port}"
 
-        def sent(name: str, creds: str, *options: str) -> tuple[int, str]:
+        def sent(name: str, creds: str, *options: str, right: bool = True) -> tuple[int, str]:
             place = tmp_path / name
             place.mkdir()
-            return delivered(place, url, [f'creds_file = "{secret(place, "creds", creds)}"', *options])
+            return delivered(place, url, [f'creds_file = "{secret(place, "creds", creds)}"', *options], right=right)
 
         site = signed.creds("site", everything=True)
         code, said = sent("site", site, 'node = "site"')  # makes the stream
@@ -184,11 +184,11 @@ def test_credentials_let_a_node_publish_as_itself_and_as_nobody_else(tmp_path: P
         login1 = signed.creds("login1")
         code, said = sent("itself", login1, 'node = "login1"', "create = false")
         assert code == 0, said
-        code, said = sent("another", login1, 'node = "login2"', "create = false")
+        code, said = sent("another", login1, 'node = "login2"', "create = false", right=False)
         assert code == 3, said
         assert "ermission" in said, said
         forged = signed.creds("login1", by=signed._pair(nkeys.PREFIX_BYTE_ACCOUNT))
-        code, said = sent("forged", forged, 'node = "login1"', "create = false")
+        code, said = sent("forged", forged, 'node = "login1"', "create = false", right=False)
         assert code == 3, said
         assert "SEED" not in said
         (tmp_path / "login").touch(0o600)
