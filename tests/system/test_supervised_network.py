@@ -968,8 +968,11 @@ def test_a_socket_that_becomes_ipv4_while_its_address_is_judged_sends_nothing_ou
         port = outsider.getsockname()[1]
         assert inside(ground, FORM, port, TRIES, timeout=600) > 0
         assert heard() == 0
-        assert outside(ground, FORM, port, min(TRIES, 100)) > 0
-        assert heard() > 0
+        tries = 0
+        while not heard():  # the race can be won: a few of a hundred
+            assert tries < 6000
+            assert outside(ground, FORM, port, 100) > 0
+            tries += 100
 
 
 I386 = """
