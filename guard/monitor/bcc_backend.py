@@ -199,10 +199,11 @@ class BccSource:
         table = self._bpf["counters"]
         return int(sum(table.getvalue(table.Key(index)))) & (1 << 64) - 1
 
+    def _losses(self) -> dict[str, int]:
+        return {stage: self._counter(index) for index, stage in wire.LOST.items()} | {"decode": self._undecoded}
+
     def _count_losses(self) -> None:
-        now = {stage: self._counter(index) for index, stage in wire.LOST.items()}
-        now["decode"] = self._undecoded
-        for stage, count in now.items():
+        for stage, count in self._losses().items():
             if count > self._lost[stage]:
                 self._ready.append(Loss(boot_time(), stage, count - self._lost[stage]))
                 self._lost[stage] = count
@@ -264,9 +265,9 @@ class BccSource:
             yield Label(key.value, row.start, row.root, row.root_start, bool(row.flags & _HARNESS))
 
     def stats(self) -> Stats:
-        """The counters."""
+        """The counters, now."""
         emitted = {kind: self._counter(index) for index, kind in enumerate(wire.KINDS) if kind}
-        return Stats(emitted, dict(self._lost), self._counter(wire.COUNT_EXECS), self._counter(wire.COUNT_SCHEDULER),
+        return Stats(emitted, self._losses(), self._counter(wire.COUNT_EXECS), self._counter(wire.COUNT_SCHEDULER),
                      self._labelled(), {}, {})  # fmt: skip
 
     def close(self) -> None:

@@ -317,12 +317,13 @@ class CoreSource:
             gone = f"the pins in {self._pinned} are gone: what is enforced ends with the monitor"
             self._ready.append(Coverage(boot_time(), False, (gone,)))
 
-    def _count_losses(self) -> None:
+    def _losses(self) -> dict[str, int]:
         counters = self._map("counters")
         now = {stage: counters.sum(index) for index, stage in wire.LOST.items()}
-        now["taint"] = max(0, counters.sum(wire.COUNT_MARKS) - _MARKS)
-        now["decode"] = self._undecoded
-        for stage, count in now.items():
+        return now | {"taint": max(0, counters.sum(wire.COUNT_MARKS) - _MARKS), "decode": self._undecoded}
+
+    def _count_losses(self) -> None:
+        for stage, count in self._losses().items():
             if count > self._lost[stage]:
                 self._ready.append(Loss(boot_time(), stage, count - self._lost[stage]))
                 self._lost[stage] = count
@@ -370,7 +371,7 @@ class CoreSource:
         ran = {program.name: self._object.ran(program) for program in self._loaded}
         return Stats(
             {kind: counters.sum(index) for index, kind in enumerate(wire.KINDS) if kind},
-            dict(self._lost),
+            self._losses(),
             counters.sum(wire.COUNT_EXECS),
             counters.sum(wire.COUNT_SCHEDULER),
             self._labels.count(),
