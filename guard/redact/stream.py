@@ -131,6 +131,12 @@ class Redactor:
 
     def _held(self, end: int) -> int:
         """Move a block's end before what may go on behind it: a continued line, an open key block."""
+        end = self._joined(end)
+        before = self._before_open_keys(end) if end else 0
+        return self._joined(before) if 0 < before < end else before  # what goes on into the key block's first line
+
+    def _joined(self, end: int) -> int:
+        """Move a block's end before lines that go on behind it."""
         pending = self._pending
         while end > 1 and _continued(pending, end):
             before = pending.rfind(b"\n", 0, end - 1) + 1
@@ -155,10 +161,10 @@ class Redactor:
             end = mark
         # A dump's page: a key lies over its lines.
         end = dump.held(pending, end)
-        end = commands.held(pending, end)
-        if end == 0:
-            return 0
-        full = end
+        return commands.held(pending, end)
+
+    def _before_open_keys(self, end: int) -> int:
+        pending = self._pending
         low = max(0, end - blocks.BLOCK - 128)
         for word in (b"PRIVATE KEY", b"PuTTY-User-Key-File", b"LS0tLS1CRUdJTi"):
             at = pending.rfind(word, low, end)
@@ -168,7 +174,7 @@ class Redactor:
             opened = blocks.open_block(bytes(pending[low_at : at + blocks.BLOCK + 128]), end - low_at)
             if opened is not None and len(pending) - low_at - opened < blocks.BLOCK:
                 end = min(end, pending.rfind(b"\n", 0, low_at + opened) + 1)
-        return self._held(end) if 0 < end < full else end  # what goes on into the block's first line
+        return end
 
     def _take(self, end: int) -> bytes:
         with memoryview(self._pending) as view:
