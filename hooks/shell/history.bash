@@ -8,6 +8,7 @@ if [[ $- == *i* && -z ${_guard_history-} ]] && ((BASH_VERSINFO[0] * 100 + BASH_V
   _guard_history=@GUARD@
   _guard_history_rx=@PREFILTER@
   _guard_history_seen= _guard_history_trapped= _guard_history_hit= _guard_history_armed= _guard_history_ready=
+  _guard_history_busy=
   printf -v _guard_history_start '%(%s)T' -1
   _guard_history_size=$(wc -c 2>/dev/null < "${HISTFILE:-$HOME/.bash_history}")
 
@@ -32,11 +33,12 @@ if [[ $- == *i* && -z ${_guard_history-} ]] && ((BASH_VERSINFO[0] * 100 + BASH_V
     local - REPLY last first at entry changed=
     set +eux
     local -a entries
+    _guard_history_busy=1
     _guard_history_number
     last=$REPLY first=$_guard_history_seen
     if [[ -z $first ]]; then # what was there before this shell is left alone
       [[ -n $(builtin fc -ln -0 -0) ]] || last=0 # an empty history has the number that its first entry will have
-      _guard_history_seen=$last
+      _guard_history_seen=$last _guard_history_busy=
       return
     fi
     ((last > first && last - first <= 64)) || first=$((last - 1)) # none new, or a whole file was read in
@@ -56,7 +58,7 @@ if [[ $- == *i* && -z ${_guard_history-} ]] && ((BASH_VERSINFO[0] * 100 + BASH_V
       _guard_history_number
       last=$REPLY
     fi
-    _guard_history_seen=$last
+    _guard_history_seen=$last _guard_history_busy=
   } 2>/dev/null
 
   # $1: 1 where a trap of the user's follows, which sees the status before it; $2 keeps $_ as it was.
@@ -114,6 +116,10 @@ if [[ $- == *i* && -z ${_guard_history-} ]] && ((BASH_VERSINFO[0] * 100 + BASH_V
   # Behind the shell's end: `history -w` and the shell itself may have put back what other hands had taken out.
   _guard_history_end() {
     local status=$?
+    if [[ -n $_guard_history_busy && -n $HISTFILE ]]; then # a hang-up in a trap, from where bash stores nothing
+      _guard_history_look
+      builtin history -a
+    fi
     if [[ -n $HISTFILE && (-n $_guard_history_hit || -e @FOLDER@/scrubbed || -e ~/.local/share/guard/hooks/scrubbed) ]]; then
       "$_guard_history" history end $$ "$_guard_history_start" "${_guard_history_size:-0}" "$HISTFILE" \
         @FOLDER@ ~/.local/share/guard/hooks < /dev/null &> /dev/null

@@ -50,17 +50,22 @@ if status is-interactive; and not set -q _guard_history; and @WANTED@
         end
         function _guard_history_before --on-event fish_preexec
             set -g _guard_history_pending
-            set -l new (_guard_history_clean "$argv[1]" | string collect -N)
-            test $pipestatus[1] -eq 0; or return
-            set -g _guard_history_pending "$argv[1]"
-            _guard_history_out "$argv[1]"
-            string match -q ' *' -- "$argv[1]"; and return # fish keeps such a line in memory only, until the next one
-            set -q fish_private_mode; and return
+            string match -qir -- $_guard_history_rx "$argv[1]"; or return
             set -l session fish
-            if set -q fish_history
-                test -n "$fish_history"; or return
-                set session $fish_history
+            set -q fish_history; and set session $fish_history
+            set -l kept $session # fish keeps a line behind a space in memory only, until the next one
+            string match -q ' *' -- "$argv[1]"; and set kept ""
+            set -q fish_private_mode; and set kept ""
+            # Before anybody is asked, so that a hang-up meanwhile finds nothing.
+            test -n "$kept"; and _guard_history_out "$argv[1]"
+            set -l new (_guard_history_clean "$argv[1]" | string collect -N)
+            if test $pipestatus[1] -eq 0
+                set -g _guard_history_pending "$argv[1]"
+                test -n "$kept"; or _guard_history_out "$argv[1]"
+            else
+                set new "$argv[1]"
             end
+            test -n "$kept"; or return
             if test -x $_guard_history
                 printf %s $new | $_guard_history history fish $session 2>/dev/null
             else

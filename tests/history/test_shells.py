@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 import shutil
 import signal
 import time
@@ -10,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from guard.history.prefilter import expression
 from guard.redact import samples
-from tests.conftest import LONG, Account
+from tests.conftest import GUARD, LONG, Account
 from tests.history.commands import Command, commands
 from tests.history.conftest import Service
 from tests.history.shells import SHELLS, Kind, Shell, prepare, ran
@@ -152,8 +154,6 @@ def test_guard_itself_gone(name: str, account: Account, rng: random.Random) -> N
     kind = SHELLS[name]
     home = prepare(account, kind)
     for file in home.glob("guard-hook*"):
-        from tests.conftest import GUARD
-
         file.write_text(file.read_text().replace(GUARD, "/nonexistent/guard"))
     key = token(rng)
     with Shell(account, kind, home) as shell:
@@ -372,3 +372,45 @@ def test_hooks_of_the_users_run_beside_ours_in_zsh_and_fish(account: Account, se
         assert "rec one" in (home / "before").read_text()
         assert key[4:12] not in stored(home, kind)
         assert ("unwanted" in stored(home, kind)) == (name == "fish")
+
+
+@each_shell
+def test_a_hang_up_while_the_hook_works(name: str, account: Account, service: Service, rng: random.Random) -> None:
+    """The shell dies before guard has answered for the last line: the others are stored, and its secret is not."""
+    kind = SHELLS[name]
+    home = prepare(account, kind)
+    slow = account.write(
+        home / "slow", f'#!/bin/sh\n[ -e ~/waits ] && {{ rm ~/waits; : > ~/asked; sleep 5; }}\nexec {GUARD} "$@"\n', 0o755
+    )
+    for file in home.glob("guard-hook*"):
+        file.write_text(file.read_text().replace(GUARD, str(slow)))
+    key = token(rng)
+    with Shell(account, kind, home) as shell:
+        shell.run(f"rec {token(rng)} first")
+        account.write(home / "waits")
+        shell.type(f"rec {key} last\r")
+        end = time.monotonic() + 20
+        while not (home / "asked").exists():
+            assert time.monotonic() < end, "the hook never asked"
+            time.sleep(0.01)
+        shell.end("HUP")
+    text = stored(home, kind)
+    assert key[4:12] not in text
+    assert "rec __REDACTED__ first" in text
+
+
+@each_shell
+def test_a_line_that_only_looks_like_a_secret_is_stored_once_and_in_its_place(name: str, account: Account, service: Service) -> None:
+    kind = SHELLS[name]
+    home = prepare(account, kind)
+    lines = ["rec one", "rec --password-file=/etc/token", "rec two", "rec api_key=$KEY", "rec three"]
+    assert all(re.search(expression(), line.lower()) for line in (lines[1], lines[3])), "nobody would ask"
+    with Shell(account, kind, home) as shell:
+        for line in lines:
+            shell.run(line)
+        shown = shell.run(kind.recall)
+        shell.end()
+    for text in (shown, stored(home, kind)):
+        places = [[m.start() for m in re.finditer(re.escape(line), text)] for line in lines]
+        assert [len(each) for each in places] == [1] * len(lines), text
+    assert stored(home, kind).index(lines[1]) < stored(home, kind).index(lines[3]), "in the order in which they ran"
