@@ -50,6 +50,14 @@ class Disk:
             return False
         return about.f_bavail * about.f_frsize < self.unit
 
+    def has_room(self) -> bool:
+        """Whether more than alerts may take room; a database that was held in place then grows again at once."""
+        if self.is_scarce():
+            return False
+        if self._frozen:
+            self.prepare()
+        return True
+
     def prepare(self) -> None:
         """Make the reserve, and bring the log to its length."""
         if self.is_scarce():

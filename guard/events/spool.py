@@ -87,7 +87,7 @@ class Spool(Bounded):
         entries = [each if isinstance(each, Entry) else Entry.of(each) for each in lines]
         kept = list(kept)
         lost = dict(lost or {})
-        done = None if self._disk.is_scarce() else self._try(entries, kept, lost)
+        done = self._try(entries, kept, lost) if self._disk.has_room() else None
         return done if done is not None else self._append_on_a_full_disk(entries, kept, lost)
 
     def _append_on_a_full_disk(
