@@ -211,9 +211,6 @@ def test_old_histories_of_many_recorded_by_root_are_a_backlog_of_their_owners(of
         assert sent == ""
     finally:
         stop(events)
-    assert sorted(line.split()[3] for line in listed.splitlines()[1:]) == sorted(one.name[:9] for one in people) or all(
-        one.name in listed for one in people
-    )
     whole = [json.loads(line) for line in office.guard("incidents", "list", "--backlog", "--json").splitlines()]
     assert sorted(one["users"][0] for one in whole) == sorted(one.name for one in people)
     assert all(e["happened"] == 1700000000 and e["audience"] == "owner" for one in whole for e in one["exposures"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from errno import EACCES
+from pathlib import Path
 
 import pytest
 
@@ -182,6 +183,10 @@ def test_guard_within_guard_keeps_the_inner_policy(stage: Stage) -> None:
     control = stage.account.guard([PYTHON, "-c", program], cwd=stage.project)
     assert control.stdout == "bound\n"
     words = ["sh", "-c", f'exec {GUARD} run --state "$TMPDIR/inner" --project "$PWD" --policy {inner} -- "$@"', "sh"]
-    done = stage.account.guard([*words, PYTHON, "-c", program], cwd=stage.project)
-    assert done.returncode == 1
+    venv = Path(GUARD).parent.parent
+    outer = f'schema = 1\nname = "outer"\nextends = "login-node"\nreason = "guard itself"\n[files]\nread = ["{venv}"]\n'
+    done = stage.account.guard(
+        [*words, PYTHON, "-c", program], "--no-project-policy", policy=stage.policy(outer), cwd=stage.project
+    )
+    assert done.returncode == 1, done.stderr
     assert "PermissionError" in done.stderr, done.stderr
