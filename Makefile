@@ -17,11 +17,12 @@ both = tests/system/test_events.py tests/system/test_ipc.py tests/system/test_pr
 
 # Files side by side: most tests wait for processes and not for the processor. The monitor sees the whole node: alone.
 side = -n 3 --dist loadfile
+steady = .venv/bin/python tests/steady.py
 
 test: setup lint
-	@.venv/bin/python -m pytest -q tests/monitor
-	@.venv/bin/python -m pytest -q $(side) --ignore tests/monitor
-	@GUARD_TEST_LAUNCHER=exec .venv/bin/python -m pytest -q $(side) $(both)
+	@$(steady) tests/monitor
+	@$(steady) $(side) --ignore tests/monitor
+	@GUARD_TEST_LAUNCHER=exec $(steady) $(side) $(both)
 
 test-long: setup lint
 	@GUARD_TEST_LONG=1 .venv/bin/python -m pytest -q
