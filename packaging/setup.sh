@@ -15,6 +15,7 @@ slurmctld:slurmctld slurmd:slurmd srun:slurm-client munged:munge mpirun:openmpi-
 files="/usr/share/lmod:lmod /usr/lib/postgresql:postgresql /usr/lib/python3/dist-packages/ipykernel:python3-ipykernel
 /usr/lib/python3/dist-packages/jupyter_client:python3-jupyter-client"
 missing=""
+PATH=$PATH:/usr/sbin:/sbin # servers lie there, off the path of ordinary users
 for pair in $wanted; do
 	command -v "${pair%%:*}" > /dev/null 2>&1 || missing="$missing ${pair##*:}"
 done
@@ -22,9 +23,8 @@ for pair in $files; do
 	[ -e "${pair%%:*}" ] || missing="$missing ${pair##*:}"
 done
 "$python" -c 'import venv, ensurepip' 2> /dev/null || missing="$missing python3-venv"
-ldconfig=$(command -v ldconfig || echo /sbin/ldconfig)
-"$ldconfig" -p 2> /dev/null | grep -q libseccomp.so.2 || missing="$missing libseccomp2"
-"$ldconfig" -p 2> /dev/null | grep -q 'libbpf.so.[01]' || missing="$missing libbpf1"
+ldconfig -p 2> /dev/null | grep -q libseccomp.so.2 || missing="$missing libseccomp2"
+ldconfig -p 2> /dev/null | grep -q 'libbpf.so.[01]' || missing="$missing libbpf1"
 [ -e /usr/include/bpf/bpf_helpers.h ] || missing="$missing libbpf-dev"
 ls /usr/include/asm-generic/errno.h /usr/include/*/asm-generic/errno.h /usr/include/stdio.h > /dev/null 2>&1 ||
 	{ [ -e /usr/include/stdio.h ] || missing="$missing libc6-dev"; }
