@@ -516,7 +516,7 @@ class Launch:
                 if also:
                     self.own_ipc = plan["bpf_own_ipc"]
                 kernel.cover(held.hidden, held.anchors, held.shields, private)
-                held.terminals, held.queues = kernel.own_terminals(_terminal(), bool(also))
+                held.terminals, held.queues = kernel.own_terminals(places.own_terminal(), bool(also))
                 self._enter_again()
                 return True
             fault = "user namespaces are not allowed here"
@@ -717,18 +717,6 @@ class Launch:
         except Exception as error:  # noqa: BLE001 - the answer is 125, whatever the record comes to
             sys.stderr.write(f"guard: this could not be recorded: {error}\n")
         return 125
-
-
-def _terminal() -> str:
-    """The pseudo-terminal that one of the standard streams is, by its name; empty where none is."""
-    for fd in range(3):
-        try:
-            name = os.ttyname(fd)
-        except OSError:
-            continue
-        if name.startswith("/dev/pts/"):
-            return name
-    return ""
 
 
 def lower_limits(limits: "list[tuple[int, int]]") -> None:

@@ -211,7 +211,8 @@ class Places:
         anchors: the directories between a writable place and either: to rename one would take its shield along, and
             leave room for another.
         masked: whether mounts hold hidden, shields and anchors; known once there are rules.
-        terminals: devices that lead to terminals of the session's own alone, once there are such; granted then.
+        terminals: devices that lead to terminals of the session's own alone, once there are such; granted then. Else
+            the one it was started at, where /dev/tty is granted.
         queues: a descriptor of the session's own POSIX message queues, -1 for none; used up by `grant`.
         refused: projects that lie in a place which the policy `denies` or `protects`; they must not be granted.
         notes: what the policy asks for and these places cannot give, in words.
@@ -390,12 +391,15 @@ class Places:
             masked: whether the hidden places really are hidden by mounts; grant only after those.
         """
         self.masked = masked
+        if not masked and any(path == "/dev/tty" for path, _ in self._grants):
+            # /dev/stderr is opened by its own name. A rule is of the file: it holds for none that gets the name later.
+            self.terminals = tuple(filter(None, (own_terminal(),)))
         for path in self.terminals:
             self._grant(path, _TERMINAL, masked, ruleset)
         if self.queues >= 0:
             ruleset.allow_path(self.queues, landlock.READ_FILE | landlock.WRITE_FILE)
             os.close(self.queues)
-        if self.terminals:
+        if self.terminals and masked:
             self._grant("/dev", landlock.READ_DIR, masked, ruleset)  # ttyname(3) reads it to find the console
         for path, access in self._grants:
             if path.startswith("/dev/") and path.endswith("*"):
@@ -515,6 +519,18 @@ class Places:
             else:
                 ruleset.allow_path(inner, access, False)
                 os.close(inner)
+
+
+def own_terminal() -> str:
+    """The pseudo-terminal that one of the standard streams is, by its name; empty where none is."""
+    for fd in range(3):
+        try:
+            name = os.ttyname(fd)
+        except OSError:
+            continue
+        if name.startswith("/dev/pts/"):
+            return name
+    return ""
 
 
 def plant(tree: "Denied", path: str) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.conftest import GUARD
 from tests.system.mask import masked
 from tests.system.stage import NO_MASK, PYTHON, UNTRIED, Stage, guarded
 from tests.system.terminal import Terminal
@@ -213,6 +214,26 @@ def test_with_the_mask_a_session_makes_terminals_of_its_own_and_sees_no_others(s
     program = [PYTHON, "-c", TERMINAL, "/dev/console"]
     with Terminal(stage.account, [*guarded(stage, policy=policy), *program], stage.project) as terminal:
         assert terminal.wait() == 0, terminal.output
+
+
+BY_NAME = 'echo out > /dev/stdout; echo err > /dev/stderr; echo name > "$(tty)"; read -r line < /dev/stdin; echo "got $line"'
+
+
+@pytest.mark.parametrize("policy", ["with the mask", "without"])
+def test_the_terminal_one_stands_at_can_be_opened_by_name(stage: Stage, policy: str) -> None:
+    """What `> /dev/stderr` does. Three starts: the launcher's, which writes it down, and guard-exec's own."""
+    chosen = masked(stage.account) if policy == "with the mask" else stage.policy(NO_MASK)
+    for _ in range(3):
+        command = [*guarded(stage, policy=chosen), "sh", "-c", BY_NAME]
+        with Terminal(stage.account, command, stage.project) as terminal:
+            terminal.expect("name")
+            terminal.type("typed\n")
+            terminal.expect("got typed")
+            assert terminal.wait() == 0, terminal.output
+    with Terminal(stage.account, [GUARD, "explain", "--policy", chosen, "write", "/dev/stderr"], stage.project) as terminal:
+        assert terminal.wait() == 0, terminal.output
+        assert b"allowed: write" in terminal.output
+        assert b"files.devices /dev/tty" in terminal.output
 
 
 # Running from memory, raising privilege -------------------------------------------------------------------

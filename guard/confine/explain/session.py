@@ -149,8 +149,10 @@ class Session:
     def rights(self, real: str) -> int:
         """Return the rights that Landlock's rules would give on a real path."""
         seen = _Seen(real)
-        # With terminals of its own a session may list /dev (kernel.own_terminals).
-        self._held.terminals = ("/dev/pts",) if self.masked and real == "/dev" else ()
+        # With terminals of its own a session may list /dev, and has the one it stands at as /dev/console
+        # (kernel.own_terminals); without, the latter is granted by its name.
+        own = places.own_terminal()
+        self._held.terminals = (own or "/dev/pts",) if self.masked and real in ("/dev", own) else ()
         self._held.aim(real)
         self._held.grant(seen, self.masked)
         return seen.rights
@@ -175,6 +177,8 @@ class Session:
         """Return the narrowest entry of a list of places that a real path lies at or below."""
         everywhere = {**self.here.variables(), "home": self.here.homes}
         found: Entry | None = None
+        if real == places.own_terminal():
+            real = "/dev/tty"  # granted with it
         for value in self.effective.words(key):
             for place in places.expand(value, everywhere):
                 stem = place.removesuffix("*")
