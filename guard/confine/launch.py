@@ -596,7 +596,7 @@ class Launch:
         drop, keep = confine.Globs(plan["env_drop"]), confine.Globs(plan["env_keep"])
         child = {name: value for name, value in self.environment.items() if not drop.match(name) or keep.match(name)}
         if self.tmp:
-            child[b"TMPDIR"] = encode(self.tmp.path)
+            child[b"TMPDIR"] = child[b"TMUX_TMPDIR"] = encode(self.tmp.path)
         child[b"GUARD_SESSION"] = self.id.encode()
         child[b"GUARD_POLICY"] = plan["policy"].encode()
         return child

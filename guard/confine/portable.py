@@ -48,6 +48,7 @@ def portable(plan: Plan, project: str, home: str) -> bytes:
     steps.add("d", *plan["env_drop"])
     steps.add("D", *plan["env_keep"])
     steps.add("v", "TMPDIR=", "tmp")
+    steps.add("v", "TMUX_TMPDIR=", "tmp")
     steps.add("v", f"GUARD_POLICY={plan['policy']}")
     for number, value in plan["rlimits"]:
         steps.add("l", number, value)

@@ -500,6 +500,7 @@ class Writer:
         steps.add("d", *map(encode, plan["env_drop"]))
         steps.add("D", *map(encode, plan["env_keep"]))
         steps.add("v", "TMPDIR=", "tmp")
+        steps.add("v", "TMUX_TMPDIR=", "tmp")
         steps.add("v", "GUARD_SESSION=", "session")
         steps.add("v", f"GUARD_POLICY={plan['policy']}")
         for number, value in plan["rlimits"]:

@@ -45,7 +45,7 @@ DROPPED = {
     b"TMUX": b"/tmp/tmux,1,0",
     b"KUBECONFIG": b"\xff",
 }
-ADDED = {b"TMPDIR", b"GUARD_SESSION", b"GUARD_POLICY"}
+ADDED = {b"TMPDIR", b"TMUX_TMPDIR", b"GUARD_SESSION", b"GUARD_POLICY"}
 
 
 def inside(account, cwd, more):

@@ -467,7 +467,7 @@ def test_tmux_works_with_a_server_of_its_own(ground: Stage) -> None:
         pytest.skip("needs tmux")
     text = 'schema = 1\nname = "t"\nextends = "login-node"\noverlays = ["terminals"]\nreason = "a test"\n'
     script = (
-        'export TMUX_TMPDIR="$PWD"; tmux -f /dev/null new-session -d -s one "sleep 60" && tmux list-sessions -F "#S"; '
+        'tmux -f /dev/null new-session -d -s one "sleep 60" && tmux list-sessions -F "#S"; '
         "code=$?; tmux kill-server; exit $code"
     )
     argv, chosen = ["sh", "-c", script], ground.policy(text)

@@ -193,7 +193,7 @@ C
         "tmux inside",
         ("tmux",),
         """
-        export TMUX_TMPDIR=$TMPDIR TERM=xterm
+        export TERM=xterm
         tmux -f /dev/null new-session -d -s work 'echo from inside > out; sleep 30'
         tmux split-window -t work 'tty > tty; sleep 30'
         for i in $(seq 200); do [ -s out ] && [ -s tty ] && break; sleep 0.05; done
