@@ -21,10 +21,10 @@ from typing import Any
 
 from guard.errors import MonitorError
 from guard.monitor import procfs, reach, wire
-from guard.monitor.facts import AnyFact, Coverage, Loss, Mode, boot_time
+from guard.monitor.facts import AnyFact, Coverage, Mode, boot_time
 from guard.monitor.libbpf import Library
 from guard.monitor.look import Looker
-from guard.monitor.source import Label, Settings, Stats, Status
+from guard.monitor.source import Label, Settings, Stats, Status, newly_lost
 
 SOURCES = os.path.join(os.path.dirname(__file__), "bpf")
 PLACES = ("/usr/lib/python3/dist-packages/bcc", "/usr/lib/python3/site-packages/bcc",
@@ -161,7 +161,7 @@ class BccSource:
         now = time.monotonic()
         if now - self._checked >= _INTERVAL:
             self._checked = now
-            self._count_losses()
+            self._ready.extend(newly_lost(self._lost, self._losses()))
         out = list(self._ready)
         self._ready.clear()
         return iter(out)
@@ -201,12 +201,6 @@ class BccSource:
 
     def _losses(self) -> dict[str, int]:
         return {stage: self._counter(index) for index, stage in wire.LOST.items()} | {"decode": self._undecoded}
-
-    def _count_losses(self) -> None:
-        for stage, count in self._losses().items():
-            if count > self._lost[stage]:
-                self._ready.append(Loss(boot_time(), stage, count - self._lost[stage]))
-                self._lost[stage] = count
 
     def _labelled(self) -> int:
         kernel = self._counter(wire.COUNT_LABELLED)

@@ -16,14 +16,14 @@ from dataclasses import replace
 from guard.errors import MonitorError
 from guard.monitor import cgroup, objects, pins, proc, procfs, reach, wire
 from guard.monitor.configuring import KEY, configure, name_row
-from guard.monitor.facts import AnyFact, CodeBy, Coverage, Exec, Hold, Loss, Mode, Program, boot_time
+from guard.monitor.facts import AnyFact, CodeBy, Coverage, Exec, Hold, Mode, Program, boot_time
 from guard.monitor.labelling import Labelling
 from guard.monitor.libbpf import Btf, Library
 from guard.monitor.loading import Iterate, Link, Object
 from guard.monitor.loading import Program as Loaded
 from guard.monitor.look import Looker
 from guard.monitor.maps import Map, Ring
-from guard.monitor.source import Label, Settings, Stats, Status
+from guard.monitor.source import Label, Settings, Stats, Status, newly_lost
 
 _ITER_ROW = struct.Struct("=QII")
 _MARKS = 32768
@@ -250,7 +250,7 @@ class CoreSource:
         now = time.monotonic()
         if now - self._checked >= _INTERVAL:
             self._checked = now
-            self._count_losses()
+            self._ready.extend(newly_lost(self._lost, self._losses()))
             self._watch_pins()
             self._measure(now)
         ripe = [fact for fact in self._ready if fact.time <= horizon] or list(self._ready)
@@ -321,12 +321,6 @@ class CoreSource:
         counters = self._map("counters")
         now = {stage: counters.sum(index) for index, stage in wire.LOST.items()}
         return now | {"taint": max(0, counters.sum(wire.COUNT_MARKS) - _MARKS), "decode": self._undecoded}
-
-    def _count_losses(self) -> None:
-        for stage, count in self._losses().items():
-            if count > self._lost[stage]:
-                self._ready.append(Loss(boot_time(), stage, count - self._lost[stage]))
-                self._lost[stage] = count
 
     def label(self, pid: int, root: int, *, harness: bool = False) -> bool:
         """Put a process and its descendants into a tree; see `Source`."""

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from guard.monitor.facts import AnyFact, Program
+from guard.monitor.facts import AnyFact, Loss, Program, boot_time
 from guard.policy.addresses import Network
 
 BACKENDS = ("lsm", "fmod", "tracepoint", "bcc", "poll")
@@ -178,3 +178,16 @@ class Source(Protocol):
     def close(self) -> None:
         """Detach and free. What was pinned by configuration stays."""
         ...
+
+
+def newly_lost(known: dict[str, int], now: Mapping[str, int]) -> Iterator[Loss]:
+    """Tell what was lost at each stage since it was last told.
+
+    Args:
+        known: stage → how much has been told; kept up.
+        now: stage → how much has been lost.
+    """
+    for stage, count in now.items():
+        if count > known[stage]:
+            yield Loss(boot_time(), stage, count - known[stage])
+            known[stage] = count

@@ -160,9 +160,9 @@ static __always_inline void fill(struct head *h, u32 kind, struct proc *p) {
  * there is no room for this one. */
 static __always_inline int crowded(u32 root, u32 stage, u64 bytes, u64 fair, u32 minor) {
     u64 second = bpf_ktime_get_boot_ns() >> 30, of = (u64)root << 32 | stage;
-    struct share *share = bpf_map_lookup_elem(&shares, &of);
     if (minor)
         return 1;
+    struct share *share = bpf_map_lookup_elem(&shares, &of);
     if (!share || share->second != second) {
         struct share fresh = {second, bytes};
         bpf_map_update_elem(&shares, &of, &fresh, BPF_ANY);
