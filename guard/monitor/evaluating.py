@@ -15,8 +15,11 @@ SAMPLE_LEAST = 4
 """Bytes of a sample below which it says nothing."""
 _SAMPLE_MOST = 32
 
-# At the place of a command: after a separator, an opening, or a word that a command follows.
-_HERE = r"(?:^|[;&|({`\n]|\b(?:then|do|else|time|exec|command|builtin|sudo|env|nohup)\s)\s*"
+# At the place of a command: after a separator, an opening, or a word that a command follows; within `bash -c '…'`, too.
+_HERE = (
+    r"(?:^|[;&|({`\n]|\b(?:then|do|else|time|exec|command|builtin|sudo|env|nohup)\s"
+    r"|\b(?:bash|sh|zsh|dash|ksh)\s+(?:-\w+\s+)*-\w*c\s+[\"'])\s*"
+)
 _EVALUATES = re.compile(
     _HERE + r"(?:eval\b|(?:source|\.)\s+(?:<\(|/dev/(?:fd|stdin)|/proc/|[\"']?\$))"
     r"|" + _HERE + r"[\"']?\$\((?:[^()]|\([^()]*\))*\b(?:curl|wget|fetch|nc|ncat|socat|https?)\b"

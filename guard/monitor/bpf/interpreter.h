@@ -132,7 +132,8 @@ static __always_inline u32 sink(struct proc *p, struct file *f, u32 type, s32 fd
         return HOW_NONE;
     if (type == S_IFSOCK)
         reopened = 0;
-    if (p->by == BY_STDIN && fd == 0 && own)
+    /* csh and tcsh move their standard input out of the way first (FSHIN of their sh.h). */
+    if (p->by == BY_STDIN && own && (fd == 0 || (fd > 2 && (p->program & P_SHELL) && f == file_of(CSH_INPUT))))
         return HOW_STDIN;
     if (p->by == BY_DESCRIPTOR && own && (reopened || type == S_IFSOCK))
         return HOW_DESCRIPTOR;

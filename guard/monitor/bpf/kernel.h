@@ -251,5 +251,8 @@ struct pt_regs {
 #define PTRACE_MODE_ATTACH 2 /* include/linux/ptrace.h */
 #define PTRACE_ATTACH 16
 #define TIOCSTI 0x5412
+#define FICLONE 0x40049409 /* include/uapi/linux/fs.h */
+#define FICLONERANGE 0x4020940d
+#define CSH_INPUT 16
 #define PTRACE_SEIZE  0x4206
 #define MAY_READ   4

