@@ -286,9 +286,13 @@ class Places:
                 self._protect_link(project)
                 if _kind(project + "/HEAD") == _FILE and _kind(project + "/objects") == _DIRECTORY:
                     repositories.append(project)  # a bare repository
+                elif _kind(project + "/.git") == _DIRECTORY:
+                    self._protect_worktrees(project + "/.git")
             for repository in repositories:
                 for name in within:
                     self._protect(repository + name)
+                self._protect_deciding(repository)
+                self._protect_worktrees(repository)
 
     def _protect_link(self, project: str) -> None:
         """What says, beside the settings and hooks themselves, where git finds them: shielded where it exists."""
@@ -296,13 +300,31 @@ class Places:
         kind = _kind(private)
         if kind == _FILE:
             self._protect(private)
-            private = _git_directory(project) or project
+            private = _git_directory(project)
+        self._protect_deciding(private)
+
+    def _protect_deciding(self, git: str) -> None:
+        """What says in a git directory where the rest of it is: shielded, or kept from being made."""
         for name in ("commondir", "gitdir", "config.worktree"):
-            if _kind(f"{private}/{name}"):
-                self._protect(f"{private}/{name}")
-            elif kind == _DIRECTORY:
-                self.absent.append(f"{private}/{name}")
-                self._anchor(f"{private}/{name}")
+            if _kind(f"{git}/{name}") or _kind(git) == _DIRECTORY:
+                self._protect(f"{git}/{name}")
+
+    def _protect_worktrees(self, repository: str) -> None:
+        """The same of the repository's worktrees that lie outside: git believes it of them there.
+
+        One within a writable place is a nested repository, its `.git` the session's to write and it to remove.
+        """
+        try:
+            names = os.listdir(repository + "/worktrees")
+        except OSError:
+            return
+        for name in sorted(names):
+            private = f"{repository}/worktrees/{name}"
+            if _kind(private) != _DIRECTORY:
+                continue
+            worktree = read_line(private + "/gitdir")
+            if worktree and not _real_from(private, worktree).startswith(self._written):
+                self._protect_deciding(private)
 
     def _deny(self, path: str, ancestors: "set[str]") -> None:
         # A link below a place that trees write is a tree's: what it points to is not denied in its name.

@@ -8,6 +8,7 @@ import pytest
 
 from tests.conftest import GUARD
 from tests.system.mask import masked
+from tests.system.stage import NO_MASK
 
 TRY = 'touch "$1" && rm "$1"'
 GIT = {
@@ -208,6 +209,46 @@ def test_a_worktree_opens_the_git_directory_and_not_the_other_work(account, work
 def test_the_hooks_of_a_worktrees_repository_are_protected(account, worktree):
     policy = masked(account)
     assert not writes(account, worktree.parent / "main/.git/hooks", cwd=worktree, policy=policy)
+
+
+def unmasked(account):
+    return str(account.write(account.home / "unmasked.toml", NO_MASK))
+
+
+WAIT = "for i in $(seq 3000); do [ -e {0} ] || exit 7; sleep 0.01; done"
+
+
+@pytest.mark.parametrize("how", ["masked", "unmasked"])
+@pytest.mark.parametrize("name", ["commondir", "config.worktree", "worktrees/tree/config.worktree"])
+def test_a_worktrees_repository_is_not_led_elsewhere(account, worktree, how, name):
+    """The same as a project's own: what git reads there outside, at the next command in any of its worktrees."""
+    policy = masked(account) if how == "masked" else unmasked(account)
+    path = worktree.parent / "main/.git" / name
+    script = f"echo mine > {path} || exit 9; {WAIT.format(path)}"
+    assert account.guard(["sh", "-c", script], policy=policy, cwd=worktree).returncode == 7
+    assert not path.exists()
+    assert account.command(["sh", "-c", f"echo mine > {path}"]).returncode == 0
+
+
+@pytest.mark.parametrize("where", ["main", "tree"])
+def test_another_worktree_outside_is_not_led_elsewhere(account, place, worktree, where):
+    git(account, place / "main", "git worktree add -q ../other")
+    private = place / "main/.git/worktrees/other"
+    done = account.guard(["sh", "-c", f"echo /tmp > {private}/commondir"], policy=masked(account), cwd=place / where)
+    assert "Read-only file system" in done.stderr
+    policy, path = unmasked(account), private / "config.worktree"
+    script = f"echo mine > {path} || exit 9; {WAIT.format(path)}"
+    assert account.guard(["sh", "-c", script], policy=policy, cwd=place / where).returncode == 7
+    assert account.command(["sh", "-c", f"echo mine > {path}"]).returncode == 0
+
+
+def test_a_worktree_within_the_project_can_be_added_and_removed(account, place, worktree):
+    main = place / "main"
+    git(account, main, "git worktree add -q before")
+    script = "git worktree remove before; git worktree add -q inside; git worktree remove inside; git worktree list"
+    done = account.guard(["bash", "-euc", script], policy=masked(account), cwd=main, env=GIT)
+    assert done.returncode == 0, done.stderr
+    assert len(done.stdout.splitlines()) == 2
 
 
 def test_a_policy_may_forbid_worktrees(account, worktree):
