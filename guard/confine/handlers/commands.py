@@ -89,9 +89,13 @@ _NAMES = {
     "fish": "fish", "perl": "perl", "php": "php", "php-cli": "php", "expect": "expect", "julia": "julia",
     "Rscript": "Rscript", "R": "R", "pwsh": "pwsh",
 }  # fmt: skip
-_FETCHING = ("urlopen", "urlretrieve", "requests.get", "httpx.get", "LWP::", "open-uri", "fetch(", "http.get(",
-             "https.get(", "file_get_contents", "Net::HTTP", "HTTP::Tiny", "readfile(",
-             "create_connection")  # fmt: skip
+_FETCHING_SURELY = (
+    "urlopen", "urlretrieve", "requests.get", "httpx.get", "LWP::", "open-uri", "Net::HTTP", "HTTP::Tiny",
+)  # fmt: skip
+_FETCHING = (
+    *_FETCHING_SURELY, "fetch(", "http.get(", "https.get(", "file_get_contents", "readfile(", "create_connection",
+)  # fmt: skip
+_ENVIRONMENT = ("environ", "getenv", "process.env", "ENV[", "ENV{")
 _EVALUATING = ("exec(", "eval(", "eval ", "system(", "compile(", "Function(")
 
 _kinds: "dict[str, str]" = {}  # a pure function's answers, bounded
@@ -362,9 +366,16 @@ def from_list(name: str, arguments: "Sequence[str]") -> bool:
     return found.text is not None and (found.text.strip("'\" ") in ("", marker) or found.text == marker)
 
 
-def fetches_in_code(text: str) -> bool:
-    """Whether code that stands in an argument fetches by itself."""
-    return "://" in text and any(word in text for word in _FETCHING)
+def fetches_in_code(text: str, arguments: "Sequence[str]" = ()) -> bool:
+    """Whether an interpreter's code fetches by itself.
+
+    Args:
+        text: the code.
+        arguments: of the command line, where the address may stand as well.
+    """
+    if any("://" in words for words in (text, *arguments)):
+        return any(word in text for word in _FETCHING)
+    return any(word in text for word in _ENVIRONMENT) and any(word in text for word in _FETCHING_SURELY)
 
 
 def names_in_code(text: str) -> "list[str]":
@@ -377,9 +388,9 @@ def names_in_code(text: str) -> "list[str]":
     return found[:16]
 
 
-def evaluates_what_it_fetches(text: str) -> bool:
-    """Whether code in an argument runs what it fetches: `exec(urlopen(…).read())`."""
-    if not fetches_in_code(text):
+def evaluates_what_it_fetches(text: str, arguments: "Sequence[str]" = ()) -> bool:
+    """Whether code runs what it fetches: `exec(urlopen(…).read())`; see `fetches_in_code`."""
+    if not fetches_in_code(text, arguments):
         return False
     for word in _EVALUATING:
         at = text.find(word)

@@ -258,12 +258,12 @@ def script(call: "Call") -> str:
     return text(call, program.files[-1])
 
 
-def code(call: "Call") -> str:
-    """The code in the arguments of a caller that is no shell: `python -c …` and its like; "" for others."""
+def fetches(call: "Call") -> bool:
+    """Whether a caller that is no shell fetches by the code in its arguments: `python -c …` and its like."""
     name, words = command_line(call)
     if commands.kind(name) != commands.INTERPRETER or commands.family(name) == "sh":
-        return ""
-    return commands.program(name, words).text or ""
+        return False
+    return commands.fetches_in_code(commands.program(name, words).text or "", words)
 
 
 def command_line(call: "Call") -> "tuple[str, list[str]]":

@@ -133,6 +133,11 @@ class Downloads:
         """A fetcher writes this file, made at `born` (0 where the file system does not tell)."""
         _put(self._inodes, (device, inode), (now, born))
 
+    def below(self, directory: str) -> "list[str]":
+        """The names of downloads beneath a real path, relative to it; not more than a few."""
+        top = directory.rstrip("/") + "/"
+        return [name[len(top) :] for name in self._names if name.startswith(top)][:_MOST_BELOW]
+
     def may_be(self, name: str, device: int, inode: int) -> bool:
         """Whether it is worth while to look closer: the last part of a name, or an inode, is known."""
         return name in self._last_names or (device, inode) in self._inodes
@@ -155,6 +160,7 @@ class Downloads:
         return not marked[1] or born() in (0, marked[1])
 
 
+_MOST_BELOW = 64
 _SLACK = 2.0  # seconds: kernel times tick coarsely, and a file server has its own clock
 
 

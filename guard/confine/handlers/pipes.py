@@ -264,13 +264,16 @@ class Pipes:
         for path in program.files:
             took = self._takes_file(start, path) or took
         own = program.files and start.writes and commands.family(start.name) != "sh"
-        if own and commands.fetches_in_code(facts.text(call, program.files[-1])):
+        if own and commands.fetches_in_code(facts.text(call, program.files[-1]), start.arguments):
             self._source(call, start.writes)  # a program that fetches and prints is a fetcher
         if self._downloads and commands.family(start.name) == "make" and not program.files:
             for path in _MAKEFILES:
                 self._takes_file(start, path)
         if program.stdin:
             took = self._takes_standard_input(start) or took
+            told = "" if commands.family(start.name) in (None, "sh") else facts.script(call)
+            if "<<" in told:
+                self._code_fetches(start, told)  # `python3 - << END`
         elif program.text:
             self._takes_text(start, program.text, fed)
         if not took and start.reads and start.output:
@@ -304,7 +307,7 @@ class Pipes:
             self._refuse(call, "pipe-to-shell", f"a download piped into {start.name}")
         elif facts.parent_name(call) in facts.RELAYS:
             self._refuse(call, "pipe-to-shell", f"{start.name} driven from the network")
-        elif commands.fetches_in_code(facts.code(call)):
+        elif facts.fetches(call):
             self._refuse(call, "pipe-to-shell", f"a download that its fetcher hands to {start.name}")
 
     def _takes_file(self, start: "_Start", path: str) -> bool:
@@ -344,9 +347,14 @@ class Pipes:
             for path in scripts.sourced(text) if self._downloads else ():
                 self._takes_file(start, path)
             return
-        if not commands.fetches_in_code(text):
+        self._code_fetches(start, text)
+
+    def _code_fetches(self, start: "_Start", text: str) -> None:
+        """An interpreter's code, or the shell's text that it stands in: if it fetches, what it writes is a download."""
+        call = start.call
+        if not commands.fetches_in_code(text, start.arguments):
             return
-        if commands.evaluates_what_it_fetches(text):
+        if commands.evaluates_what_it_fetches(text, start.arguments):
             self._refuse(call, "pipe-to-shell", f"a download that {start.name} fetches and runs itself")
         now = time.time()
         if start.writes:
@@ -369,6 +377,8 @@ class Pipes:
             fetched = fetched or downloaded or bool(pipe and self._flow.is_tainted(pipe))
         if not fetched and self._downloads and not sources:
             fetched = self._descriptor_is_download(call, 0)
+        if start.name == "cp" and self._downloads:
+            self._copies_tree(call, sources[:16], targets[:16], now)
         for path in targets[:16]:
             number = facts.descriptor_in(path)
             pipe = self._writer(call, number) if number >= 0 else self._look_at(call, path)[0]
@@ -385,6 +395,19 @@ class Pipes:
                 self._source(call, start.writes)
             else:
                 self._remember_descriptor(call, 1, now)
+
+    def _copies_tree(self, call: "Call", sources: "list[str]", targets: "list[str]", now: float) -> None:
+        """`cp -r`: what was downloaded into a directory is in the other one, too."""
+        for path in sources:
+            try:
+                fd = paths.resolve(call, paths.AT_FDCWD, path.encode("utf-8", "surrogateescape"))
+            except (OSError, ValueError):
+                continue
+            real = paths.real(fd)
+            os.close(fd)
+            for below in self._downloads.below(real):
+                for target in targets:
+                    self._remember_name(call, f"{target}/{below}", now)
 
     def _look_at(self, call: "Call", path: str) -> "tuple[str, bool]":
         """A named file: the pipe (or memory) that it is, or whether it is a download."""

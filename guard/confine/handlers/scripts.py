@@ -104,14 +104,16 @@ class _Script:
             self._variables.update(word.text for word in words[1:] if not word.text.startswith("-"))
         if words[0].text in ("mapfile", "readarray") and brought:
             self._variables.add(words[-1].text)
-        return self._runs(words, brought, brought if here is not None else printed) or self._deeper(every, depth)
+        kept = brought if here is not None else printed
+        return self._runs(words, brought, kept, depth) or self._deeper(every, depth)
 
-    def _runs(self, words: "list[_Word]", fetched: bool, kept: bool) -> str:
+    def _runs(self, words: "list[_Word]", fetched: bool, kept: bool, depth: int) -> str:
         """Whether a command runs it.
 
         Args:
             words: the command's.
             fetched: its standard input is the download. kept: the shell itself put it there: no exec will tell.
+            depth: how many texts this one stands in.
         """
         name = basename(words[0].text)
         arguments = [word.text for word in words]
@@ -136,6 +138,8 @@ class _Script:
             for word in words[1:]:
                 if word.text == run.text and self._brings(word):
                     return f"an argument of {name}"
+            if self._variables and commands.family(name) == "sh" and "\0" not in run.text:
+                return self.form(run.text, depth + 1)  # it evaluates what it got as a variable
         elif run.stdin and kept:
             return f"the standard input of {name}"
         return ""
@@ -187,9 +191,10 @@ class _Script:
     def _prints(self, stage: "list[_Word | str]") -> bool:
         """`echo "$S"`, `printf %s "$(curl …)"`, `cat <<< "$S"`."""
         words = self._assign(_words(stage))
-        if not words or basename(words[0].text) not in ("echo", "printf", "print", "cat"):
+        name = basename(words[0].text) if words else ""
+        if name not in ("echo", "printf", "print", "cat"):
             return False
-        return any(self._brings(word) for word in words[1:])
+        return any(self._brings(word) for word in words[1:]) or (name == "cat" and self._brings_in(stage))
 
     def _fetches(self, stage: "list[_Word | str]") -> bool:
         """Whether a command is the fetcher that starts: its literal words are among those given."""
@@ -290,6 +295,9 @@ def _tokens(text: str) -> "list[_Word | str]":
         elif text.startswith("<<<", at):
             found.append("<<<")
             at += 3
+        elif text.startswith("<<", at):
+            word, at = _here_document(text, at + 2)
+            found += ["<<<", word]
         elif text.startswith(("<(", ">("), at):
             word, at = _word(text, at)
             found.append(word)
@@ -314,13 +322,34 @@ def _tokens(text: str) -> "list[_Word | str]":
     return found
 
 
-def _word(text: str, at: int) -> "tuple[_Word, int]":
+def _here_document(text: str, at: int) -> "tuple[_Word, int]":
+    """What a here-document whose operator ends at `at` gives; returns where its delimiter ends.
+
+    Its lines stay where they are, to be read as commands: of a shell that gets them they are.
+    """
+    at += text.startswith("-", at)
+    while text[at : at + 1] in (" ", "\t"):
+        at += 1
+    delimiter, after = _word(text, at)
+    begin = text.find("\n", after) + 1
+    if not begin or set(text[at:after]) & set("'\"\\"):
+        return _Word(), after  # nothing in it is expanded
+    lines = []
+    for line in text[begin:].split("\n"):
+        if line.lstrip("\t") == delimiter.text:
+            break
+        lines.append(line)
+    return _word("\n".join(lines), 0, document=True)[0], after
+
+
+def _word(text: str, at: int, *, document: bool = False) -> "tuple[_Word, int]":
+    """One word; a here-document's lines are one in which quotes are letters."""
     word = _Word()
-    quoted = False
+    quoted = document
     start, end = at, len(text)
     while at < end:
         char = text[at]
-        if char == '"':
+        if char == '"' and not document:
             quoted = not quoted
             at += 1
         elif char == "'" and not quoted:
