@@ -52,7 +52,7 @@ def run(
         _settings(launch), held.writable(), ruleset.duplicate(), recorder.record, held.denies
     )
     handlers.equip(supervisor)
-    supervisor.keep(held.absent, held.steady())
+    supervisor.keep(held.absent, held.links, held.steady())
     if launch.options.tell:
         recorder.tell_to(os.dup(2))  # the supervisor gives its own stderr away
 
@@ -88,6 +88,7 @@ def told(launch: "Launch", held: "places.Places") -> "dict[str, object]":
         "writable": tuple(path for path in held.writable() if path != tmp),
         "trees": held.trees(),
         "absent": held.absent,
+        "links": held.links,
         "steady": tuple(path for path in held.steady() if path != tmp),
         "state": launch.options.state,
         "harness": launch.harness,
@@ -162,7 +163,7 @@ def _main(words: "list[str]", in_memory: bool) -> int:
         lambda real: any(covers(tree, real) for tree in trees),
     )  # fmt: skip
     handlers.equip(supervisor, in_memory)
-    supervisor.keep(know["absent"], know["steady"])
+    supervisor.keep(know["absent"], know["links"], know["steady"])
     for fd in (waiter, channel, stderr):
         os.set_inheritable(fd, False)
     if know["tell"]:

@@ -9,6 +9,9 @@ The way to it is looked at anew each time, from a directory that the session can
 place of one on the way is watched like the first, and a link there is moved aside itself, since it would make the
 protected name mean another place.
 
+A link that leads to what is protected, and can be replaced where a mount cannot hold it (`.git`, `.git/hooks`), is kept
+likewise: it may go, but nothing else may have its name.
+
 Whoever goes on making it is ended with the whole session: a name that comes back often enough would be found.
 """
 
@@ -36,6 +39,7 @@ class Keeper:
 
     Args:
         absent: their paths, real but for the last component.
+        links: those of links that may be there, as they are now.
         tops: directories that the session cannot replace, real.
         tell: is told of each that came: (path, where it is now).
 
@@ -43,14 +47,17 @@ class Keeper:
         OSError: they cannot be watched (the user's watches are used up).
     """
 
-    def __init__(self, absent: "list[str]", tops: "tuple[str, ...]", tell: "Callable[[str, str], None]") -> None:
+    def __init__(
+        self, absent: "list[str]", links: "list[str]", tops: "tuple[str, ...]", tell: "Callable[[str, str], None]"
+    ) -> None:
         self._tell = tell
         self._fd = syscall("inotify_init1", os.O_CLOEXEC | os.O_NONBLOCK)
         self._came: dict[str, int] = {}
         self._tops: dict[str, int] = {}
         self._watched: dict[str, tuple[int, int, int]] = {}  # directory to its watch, device and inode
         self._ways: list[tuple[str, str, list[str]]] = []  # protected path, its top, the names from there
-        for path in absent:
+        self._links = dict.fromkeys(links, "")  # path to where it leads, once that is known
+        for path in (*absent, *links):
             top = max((top for top in tops if path.startswith(top + "/")), key=len, default=dirname(path))
             try:
                 if top not in self._tops:
@@ -124,13 +131,26 @@ class Keeper:
                 os.close(at)
                 at, place = below, f"{place}/{name}"
                 self._watch(at, place)
-            return _is_there(names[-1], at) and self._take(path, place, names[-1], at, came)
+            if not _is_there(names[-1], at) or self._is_kept(path, names[-1], at):
+                return False
+            return self._take(path, place, names[-1], at, came)
         except OSError:  # another user's directory, or no watch left: the first time that is the caller's to tell
             if came is None:
                 raise
             return False
         finally:
             os.close(at)
+
+    def _is_kept(self, path: str, name: str, fd: int) -> bool:
+        """Whether it is the link that was there at the start."""
+        if path not in self._links:
+            return False
+        try:
+            target = _as_owner(fd, _readlink, name, fd)
+        except OSError:
+            return False  # another thing
+        self._links[path] = self._links[path] or target
+        return bool(target == self._links[path])
 
     def _watch(self, fd: int, place: str) -> None:
         about = os.fstat(fd)
@@ -179,6 +199,10 @@ def _move(name: str, aside: str, fd: int) -> None:
 
 def _stat(name: str, fd: int) -> "os.stat_result":
     return os.stat(name, dir_fd=fd, follow_symlinks=False)
+
+
+def _readlink(name: str, fd: int) -> str:
+    return os.readlink(name, dir_fd=fd)
 
 
 def _open(name: str, fd: int) -> int:

@@ -558,6 +558,8 @@ class Launch:
             if held.absent and not supervised:
                 names = ", ".join(held.absent)
                 missing.append(f"what does not exist yet is not protected without the supervisor: {names}")
+            if held.links and not supervised:
+                missing.append(f"links can be replaced without the supervisor: {', '.join(held.links)}")
             if held.shields and not masked:
                 missing.append(f"protected but writable here: {', '.join(held.shields)}")
             statuses["files"] = ("partial" if missing else "enforced", missing)

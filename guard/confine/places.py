@@ -208,6 +208,7 @@ class Places:
         hidden: existing denied places.
         shields: existing protected places below a writable one.
         absent: protected names that do not exist, in directories that do.
+        links: links of a repository's that lead to what is protected: another thing in their place would be believed.
         anchors: the directories between a writable place and either: to rename one would take its shield along, and
             leave room for another.
         masked: whether mounts hold hidden, shields and anchors; known once there are rules.
@@ -234,6 +235,7 @@ class Places:
         self.hidden: list[str] = []
         self.shields: list[str] = []
         self.absent: list[str] = []
+        self.links: list[str] = []
         self.anchors: list[str] = []
         self.masked = False
         self._known: dict[str, str] = {}
@@ -284,6 +286,8 @@ class Places:
             repositories = list(commons)
             for project in projects:
                 self._protect_link(project)
+                for name in ("", *within):
+                    self._keep_link(f"{project}/.git{name}")
                 if _kind(project + "/HEAD") == _FILE and _kind(project + "/objects") == _DIRECTORY:
                     repositories.append(project)  # a bare repository
                 elif _kind(project + "/.git") == _DIRECTORY:
@@ -291,6 +295,7 @@ class Places:
             for repository in repositories:
                 for name in within:
                     self._protect(repository + name)
+                    self._keep_link(repository + name)
                 self._protect_deciding(repository)
                 self._protect_worktrees(repository)
 
@@ -302,6 +307,12 @@ class Places:
             self._protect(private)
             private = _git_directory(project)
         self._protect_deciding(private)
+
+    def _keep_link(self, path: str) -> None:
+        """No mount covers a link: the supervisor sees to it that no other thing has its name."""
+        if path.startswith(self._written) and _kind(path) == _LINK:
+            self.links.append(path)
+            self._anchor(path)
 
     def _protect_deciding(self, git: str) -> None:
         """What says in a git directory where the rest of it is: shielded, or kept from being made."""

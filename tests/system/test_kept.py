@@ -89,6 +89,36 @@ def test_another_directory_on_the_way_is_watched_as_well(stage: Stage, git: Path
     assert (git / "commondir").read_text() == "mine\n", "without guard it does not come to be: the test proves nothing"
 
 
+LINKS = {
+    ".git": ("mv .git real; ln -s real .git", "rm .git; mkdir -p .git/hooks; echo mine > .git/hooks/made", ".git/hooks/made"),
+    "hooks": ("mkdir own; ln -s ../own .git/hooks", "rm .git/hooks; mkdir .git/hooks; echo mine > .git/hooks/made", ".git/hooks/made"),
+    "config": ("mv .git/config own; ln -s ../own .git/config", "rm .git/config; echo mine > .git/config", ".git/config"),
+    "by a move": ("mv .git/config own; ln -s ../own .git/config", "echo mine > .git/x; mv .git/x .git/config", ".git/config"),
+    "led elsewhere": ("mkdir own; ln -s ../own .git/hooks", "mkdir o; echo mine > o/made; ln -sfn ../o .git/hooks", ".git/hooks/made"),
+}
+
+
+@pytest.mark.parametrize("act", LINKS)
+@pytest.mark.parametrize("how", ["masked", "unmasked"])
+def test_a_link_to_what_is_protected_gives_way_to_nothing_else(stage: Stage, git: Path, act: str, how: str) -> None:
+    before, script, made = LINKS[act]
+    policy = masked(stage.account) if how == "masked" else stage.policy(NO_MASK)
+    assert stage.account.command(["sh", "-euc", before], cwd=stage.project).returncode == 0
+    link = next(path for path in (git, git / "hooks", git / "config") if path.is_symlink())
+    leads = link.readlink()
+    for _ in range(3):  # guard-exec's start is the last
+        done = stage.account.guard(["git", "status"], "--no-project-policy", policy=policy, cwd=stage.project)
+        assert done.returncode == 0, done.stderr
+        assert link.readlink() == leads
+    wait = f"for i in $(seq 3000); do [ -e {made} ] || exit 7; sleep 0.01; done"
+    command = ["sh", "-c", f"{script}; {wait}"]
+    done = stage.account.guard(command, "--no-project-policy", policy=policy, cwd=stage.project)
+    assert done.returncode == 7, done.stderr
+    assert not (stage.project / made).exists()
+    stage.account.command(["sh", "-c", f"mkdir -p .git; {script}"], cwd=stage.project)
+    assert (stage.project / made).read_text() == "mine\n", "without guard it does not come to be: the test proves nothing"
+
+
 @pytest.mark.parametrize("how", ["always", "never"])
 def test_a_project_in_a_writable_place_is_watched_though_it_be_replaced(stage: Stage, how: str) -> None:
     top = stage.account.directory("top")

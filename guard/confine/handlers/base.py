@@ -145,20 +145,20 @@ class Supervisor:
         if real.startswith("/") and not real.startswith("/memfd:") and not self.may_write(real):
             self.decide("metadata", "metadata-outside", f"{act} {real}", 1, call, "a project or write grant there")
 
-    def keep(self, absent: "list[str]", steady: "tuple[str, ...]") -> None:
-        """Watch over protected names that do not exist.
+    def keep(self, absent: "list[str]", links: "list[str]", steady: "tuple[str, ...]") -> None:
+        """Watch over protected names that do not exist, and links to what is protected.
 
         Args:
-            absent: their paths.
+            absent, links: their paths.
             steady: directories above them that the tree cannot put others in the place of.
         """
-        if absent and self.mode("files") == "enforce":
+        if (absent or links) and self.mode("files") == "enforce":
             from guard.confine.keep import Keeper
 
             try:
-                self.keeper = Keeper(absent, steady, self._came)
+                self.keeper = Keeper(absent, links, steady, self._came)
             except OSError as error:  # the user's watches are used up (fs.inotify.max_user_instances): told, not fatal
-                what = f"watch {', '.join(absent)}: {error.strerror}"
+                what = f"watch {', '.join((*absent, *links))}: {error.strerror}"
                 self.tell("files", "protected-unwatched", "observed", what, "", self.command)
 
     def _came(self, path: str, aside: str) -> None:
