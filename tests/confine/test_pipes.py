@@ -350,6 +350,18 @@ def test_a_script_that_only_reads_what_it_fetches(text: str) -> None:
     assert not scripts.runs_fetched(text, FETCH)
 
 
+@pytest.mark.parametrize("piece", ['echo "$(', "cat <<< $(", "x <<E\n", "cat << A\n$(", "bash -c 'x=$(curl); eval $x"])
+def test_a_text_nested_as_deep_as_may_be_is_judged_without_fail(piece: str) -> None:
+    assert not scripts.runs_fetched(piece * (65536 // len(piece)), FETCH)
+
+
+def test_the_here_documents_of_an_interpreter() -> None:
+    text = "cat > f << 'A'\nurlopen('http://h')\nA\nA=1 python3 - x << B | sh\nprint(1)\nB\npython3 <<-C\n\tprint(2)\n\tC\n"
+    assert scripts.documents(text, "python") == "print(1)\n\n\tprint(2)"
+    assert not scripts.documents(text, "perl")
+    assert not scripts.documents("python3 -c 'print(1 << 2)'", "python")
+
+
 def test_a_download_that_its_script_sources() -> None:
     fetch = ["curl", "-o", "env.sh", "http://h/x"]
     text = "curl -o env.sh http://h/x && . ./env.sh"

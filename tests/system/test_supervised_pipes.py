@@ -278,6 +278,8 @@ BENIGN = [
     'V=$(curl -s $U/list); sh <<EOF\necho DONE $V\nEOF',
     # Here-documents, and a directory that is copied with data in it.
     "python3 - << 'END' && echo DONE\nimport os, urllib.request as u\nu.urlopen(os.environ['U'] + '/d.json').read()\nEND",
+    "cat > f.py << 'END'\nimport requests\nrequests.get('http://h')\nEND\npython3 - << 'END'\nopen('f.sh', 'w').write('echo DONE')\nEND\n"
+    "sh 'f.sh'; python3 'f.py' 2> /dev/null; true",
     "cat << END | grep -q tag && echo DONE\n$(curl -s $U/d.json)\nEND",
     """X=$(curl -s $U/d.json) bash -c 'echo DONE "${#X}"'""",
     "mkdir d; curl -s -o d/x $U/d.json; echo 'echo DONE' > d/g; cp -r d e; sh e/g",

@@ -271,9 +271,10 @@ class Pipes:
                 self._takes_file(start, path)
         if program.stdin:
             took = self._takes_standard_input(start) or took
-            told = "" if commands.family(start.name) in (None, "sh") else facts.script(call)
-            if "<<" in told:
-                self._code_fetches(start, told)  # `python3 - << END`
+            kin = commands.family(start.name)
+            code = scripts.documents(facts.script(call), kin) if kin not in (None, "sh") else ""
+            if code:  # `python3 - << END`
+                self._code_fetches(start, code)
         elif program.text:
             self._takes_text(start, program.text, fed)
         if not took and start.reads and start.output:
@@ -350,7 +351,7 @@ class Pipes:
         self._code_fetches(start, text)
 
     def _code_fetches(self, start: "_Start", text: str) -> None:
-        """An interpreter's code, or the shell's text that it stands in: if it fetches, what it writes is a download."""
+        """An interpreter's code stands in its arguments or its shell's: if it fetches, what it writes is a download."""
         call = start.call
         if not commands.fetches_in_code(text, start.arguments):
             return

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 _MOST_TEXT, _MOST_DEPTH = 65536, 6
+_MOST_DOCUMENTS, _MOST_EXPANDED = 16, 2048  # of a here-document only what it begins with says something
 _RESERVED = {"then", "do", "else", "elif", "if", "while", "until", "!", "{", "}", "fi", "done", "time", "coproc",
              "builtin", "command", "exec", "trap"}  # fmt: skip
 
@@ -23,12 +24,16 @@ _FROM_INPUT = {"cat", "cat -", "</dev/stdin", "< /dev/stdin"}
 
 
 class _Word:
-    """One word: its text without quotes, substitutions as NUL; what is substituted; the variable it consists of."""
+    """One word: its text without quotes, substitutions as NUL; what is substituted; the variable it consists of.
 
-    __slots__ = ("inner", "literal", "text", "variables")
+    Of a here-document, which is one as well, the lines as they stand there.
+    """
+
+    __slots__ = ("document", "inner", "literal", "text", "variables")
 
     def __init__(self) -> None:
         self.text = ""
+        self.document = ""
         self.literal = True  # nothing in it is expanded
         self.inner: list[str] = []
         self.variables: list[str] = []
@@ -60,6 +65,18 @@ def sourced(text: str) -> "list[str]":
     return found[:16]
 
 
+def documents(text: str, family: "str | None") -> str:
+    """The here-documents that a script gives to the interpreters of a family."""
+    if len(text) > _MOST_TEXT or "<<" not in text:
+        return ""
+    found: list[str] = []
+    for pipeline in _pipelines(_tokens(text)):
+        for stage in pipeline:
+            if any(commands.family(basename(word.text)) == family for word in _words(stage)):
+                found += [token.document for token in stage if isinstance(token, _Word)]
+    return "\n".join(found).strip()
+
+
 class _Script:
     def __init__(self, fetcher: "Sequence[str]", written: "Sequence[str]") -> None:
         self._name = basename(fetcher[0])
@@ -68,6 +85,7 @@ class _Script:
         self._variables: set[str] = set()
         self._descriptors: set[str] = set()
         self._loop = False
+        self._within = 0  # how many substitutions are being looked into
 
     def form(self, text: str, depth: int) -> str:
         """The first form found in a text."""
@@ -184,9 +202,13 @@ class _Script:
         return here is not None and self._brings(here)
 
     def _substitutes(self, inner: str) -> bool:
-        return any(
-            self._fetches(stage) or self._prints(stage) for pipeline in _pipelines(_tokens(inner)) for stage in pipeline
-        )
+        if self._within >= _MOST_DEPTH:
+            return False
+        self._within += 1
+        stages = (stage for pipeline in _pipelines(_tokens(inner)) for stage in pipeline)
+        found = any(self._fetches(stage) or self._prints(stage) for stage in stages)
+        self._within -= 1
+        return found
 
     def _prints(self, stage: "list[_Word | str]") -> bool:
         """`echo "$S"`, `printf %s "$(curl …)"`, `cat <<< "$S"`."""
@@ -282,7 +304,7 @@ _OPENS, _CLOSES = {"while", "until", "for", "if", "{"}, {"done", "fi", "}"}
 
 def _tokens(text: str) -> "list[_Word | str]":
     found: list[_Word | str] = []
-    at, end = 0, len(text)
+    at, end, documents = 0, len(text), 0
     while at < end:
         char = text[at]
         if char in " \t\r":
@@ -295,9 +317,10 @@ def _tokens(text: str) -> "list[_Word | str]":
         elif text.startswith("<<<", at):
             found.append("<<<")
             at += 3
-        elif text.startswith("<<", at):
+        elif text.startswith("<<", at) and documents < _MOST_DOCUMENTS:
             word, at = _here_document(text, at + 2)
             found += ["<<<", word]
+            documents += 1
         elif text.startswith(("<(", ">("), at):
             word, at = _word(text, at)
             found.append(word)
@@ -332,14 +355,15 @@ def _here_document(text: str, at: int) -> "tuple[_Word, int]":
         at += 1
     delimiter, after = _word(text, at)
     begin = text.find("\n", after) + 1
-    if not begin or set(text[at:after]) & set("'\"\\"):
-        return _Word(), after  # nothing in it is expanded
     lines = []
-    for line in text[begin:].split("\n"):
+    for line in text[begin:].split("\n") if begin else ():
         if line.lstrip("\t") == delimiter.text:
             break
         lines.append(line)
-    return _word("\n".join(lines), 0, document=True)[0], after
+    quoted = set(text[at:after]) & set("'\"\\")  # nothing in it is expanded
+    word = _Word() if quoted else _word("\n".join(lines)[:_MOST_EXPANDED], 0, document=True)[0]
+    word.document = "\n".join(lines)
+    return word, after
 
 
 def _word(text: str, at: int, *, document: bool = False) -> "tuple[_Word, int]":
