@@ -13,6 +13,8 @@ WAIT = 0.25
 MARK = b"__REDACTED__"
 """What stands in a history: no shell reads anything into it when the line is called back."""
 LIMIT = 1 << 20
+CLEAN = 10
+"""The exit code that says so: 1 is what an interpreter that breaks down ends with."""
 _START = b"[REDACTED:"
 
 
@@ -31,7 +33,7 @@ def main(arguments: list[str]) -> int:
     """Read a line from standard input.
 
     Returns:
-        0 the line had secrets, standard output has it without them; 1 it has none, and nothing is written; 3 it
+        0 the line had secrets, standard output has it without them; `CLEAN` it has none, and nothing is written; 3 it
         cannot be told, and the shell must not store the line as it is.
     """
     data = b""
@@ -43,7 +45,7 @@ def main(arguments: list[str]) -> int:
     if out is None:
         return 3
     if out == data:
-        return 1
+        return CLEAN
     while out:
         out = out[posix.write(1, out) :]
     return 0

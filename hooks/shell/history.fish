@@ -1,6 +1,6 @@
 # guard: takes a secret out of a line before fish stores it; the command itself runs unchanged (docs/shells.md).
 # Written by `guard history install`; fish 3.2 and later.
-if status is-interactive; and not set -q _guard_history; and @WANTED@
+if status is-interactive; and not functions -q _guard_history_clean; and @WANTED@
     set -g _guard_history @GUARD@
     set -g _guard_history_rx @PREFILTER@
     set -g _guard_history_pending
@@ -14,7 +14,7 @@ if status is-interactive; and not set -q _guard_history; and @WANTED@
             set new (printf %s "$argv[1]" | $_guard_history history line 2>/dev/null | string collect -N)
             set code $pipestatus[2]
         end
-        if test $code -ne 0 -a $code -ne 1
+        if test $code -ne 0 -a $code -ne 10
             # Nobody could say what is secret in it: all but the program's name goes.
             set -l first (string match -r -- '^\S+' "$argv[1]")
             string match -qir -- $_guard_history_rx'|[\'"=]' "$first"; and set first

@@ -1,6 +1,6 @@
 # guard: takes a secret out of a line before zsh stores it; the command itself runs unchanged (docs/shells.md).
 # Written by `guard history install`; zsh 5.3 and later.
-if [[ -o interactive ]] && (( ! ${+_guard_history} )) && @WANTED@; then
+if [[ -o interactive ]] && (( ! ${+functions[_guard_history_add]} )) && @WANTED@; then
   typeset -g _guard_history=@GUARD@
   typeset -g _guard_history_rx=@PREFILTER@
 
@@ -10,11 +10,13 @@ if [[ -o interactive ]] && (( ! ${+_guard_history} )) && @WANTED@; then
     [[ -o histignorespace && $1 == ' '* ]] && return 0
     emulate -L zsh
     setopt nocasematch
-    local line=${1%$'\n'} new code
+    local line=${1%$'\n'} new code MATCH MBEGIN MEND
+    local -a match mbegin mend
+    trap : INT # which ends the question, but not the answer
     [[ $line =~ $_guard_history_rx ]] || return 0
     new=$(print -rn -- "$line" | "$_guard_history" history line 2>/dev/null; code=$?; print -n x; return $code)
     code=$? new=${new%x}
-    (( code == 1 )) && return 0
+    (( code == 10 )) && return 0 # said: a program that breaks down ends with 1
     if (( code )); then
       # Nobody could say what is secret in it: all but the program's name goes.
       new=${line%%[[:space:]]*}
@@ -27,6 +29,7 @@ if [[ -o interactive ]] && (( ! ${+_guard_history} )) && @WANTED@; then
   }
   # Behind the shell's end: `fc -W` and the shell itself may have put back what other hands had taken out.
   _guard_history_end() {
+    emulate -L zsh
     [[ -n $HISTFILE ]] || return 0
     [[ -n $_guard_history_hit || -e @FOLDER@/scrubbed || -e ~/.local/share/guard/hooks/scrubbed ]] || return 0
     "$_guard_history" history end $$ $_guard_history_start ${_guard_history_size:-0} "$HISTFILE" \

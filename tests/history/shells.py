@@ -19,6 +19,8 @@ RECORDER = """\
 #!/bin/sh
 # stands for any program: writes down its arguments as they came
 { printf '%s\\0' "${0##*/}" "$@"; printf '\\n\\0'; } >> "$HOME/ran"
+# In the place of what was started: a shell that starts another program as it is hung up on may wait for that one.
+case " $* " in *" waits ") exec sleep 60 ;; esac
 """
 
 

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from guard.history.line import CLEAN
 from guard.redact import samples
 from guard.redact.rules.formats import FORMATS
 from tests.conftest import GUARD, LAUNCHER, ROOT_HERE, Account
@@ -61,7 +62,7 @@ def test_front_and_launcher_say_the_same(state: str, account: Account, service: 
         front = ask(account, GUARD, ["line"], line)
         assert front == ask(account, LAUNCHER, ["line"], line), line[:200]
         found[line] = front
-    assert found[b"ls -la"] == (1, b"")
+    assert found[b"ls -la"] == (CLEAN, b"")
     assert found[b"mysql -u root -pS3cretPassw0rd db"] == (0, b"mysql -u root -p__REDACTED__ db")
 
 
@@ -161,7 +162,7 @@ def test_whatever_is_answered_memory_stays_whole(seed: int, account: Account, li
         body = b"".join(chance.choice(parts) for _ in range(chance.randrange(12))) + b"\n"
         liar.answer = b"ok %d\n%s" % (len(body), body)
         text = b"".join(chance.choice(parts) for _ in range(chance.randrange(12)))
-        assert ask(account, str(watched), ["line"], text, env)[0] in (0, 1)
+        assert ask(account, str(watched), ["line"], text, env)[0] in (0, CLEAN)
         code, said = ask(account, str(watched), ["tcsh", "before", "0", ""], b"#+1700000000\n" + text, env)
         assert code in (0, 4, 125)
         if said.startswith(b"0 "):

@@ -103,11 +103,11 @@ def test_ended_in_the_middle_of_a_command(name: str, how: str, account: Account,
     with Shell(account, kind, home) as shell:
         for command in run:
             shell.run(command.text)
-        shell.type(f"rec {key} nlastn; sleep 60\r")
+        shell.type(f"rec {key} nlastn waits\r")
         wait_for(home, key)
         shell.end(how)
     text = stored(home, kind)
-    assert ran(home) == [*expected(run, home), ["rec", key, "nlastn"]]
+    assert ran(home) == [*expected(run, home), ["rec", key, "nlastn", "waits"]]
     assert leaks(text, run) == []
     assert key[4:12] not in text
     assert [c.tag for c in run if c.tag not in text] == []
