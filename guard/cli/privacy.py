@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import pwd
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Annotated
 
 import typer
@@ -58,8 +60,27 @@ def _keepers(desk: Desk, state: str, name: str, archives: list[str] | None) -> l
 
     account = accounts.load(desk.settings.accounts).get(name)
     addresses = [account.mail] if account is not None and account.mail else []
-    book = privacy.LedgerKeeper(desk.ledger, addresses)
-    return [book, *keepers.of_events(state), *map(privacy.ArchiveKeeper, archives or ())]
+    return [privacy.LedgerKeeper(desk.ledger, addresses), *_elsewhere(state, archives)]
+
+
+def _elsewhere(state: str, archives: list[str] | None) -> list[privacy.Keeper]:
+    return [*keepers.of_events(state), *map(privacy.ArchiveKeeper, archives or ())]
+
+
+@contextmanager
+def _read(
+    what: str, state: str, config: str, name: str, archives: list[str] | None
+) -> Iterator[tuple[Desk | None, list[privacy.Keeper]]]:
+    """Open what keeps records, the ledger first, and record the look; a node that keeps no ledger begins none."""
+    if office.has_ledger(state):
+        with office.opened(state, config) as desk:
+            desk.ledger.note_access(desk.who, what)
+            yield desk, _keepers(desk, state, name, archives)
+        return
+    places = _elsewhere(state, archives)
+    if places:
+        _record(operator(), state, "events-read", name, say("events of others were read"), wanted=word(what))
+    yield None, places
 
 
 def _places(context: typer.Context) -> tuple[str, str]:
@@ -73,15 +94,14 @@ def show(
     """Show how much is stored about an account, and where."""
     name, uid = _account(user, mine)
     state, config = _places(context)
-    if mine and os.geteuid() != 0:
+    if os.geteuid() != 0 and (mine or not office.has_ledger(state)):
         count = sum(1 for _ in own.events(state))
         sys.stdout.write(f"{'this node, events':44}{count:>8}\n")
         return
-    with office.opened(state, config) as desk:
-        desk.ledger.note_access(desk.who, "privacy show")
-        for row in privacy.stored(desk.ledger, name, uid):
+    with _read("privacy show", state, config, name, archives) as (desk, places):
+        for row in privacy.stored(desk.ledger, name, uid) if desk else ():
             sys.stdout.write(f"{row.what:44}{row.records:>8}  {row.oldest}\n")
-        for keeper in _keepers(desk, state, name, archives)[1:]:
+        for keeper in places[1:] if desk else places:
             count = sum(1 for _ in keeper.records(name, uid, purging.until_now()))
             sys.stdout.write(f"{keeper.what:44}{count:>8}\n")
 
@@ -94,12 +114,11 @@ def export(
     name, uid = _account(user, mine)
     state, config = _places(context)
     out = sys.stdout.buffer
-    if mine and os.geteuid() != 0:
+    if os.geteuid() != 0 and (mine or not office.has_ledger(state)):
         out.writelines(line + b"\n" for line in own.events(state))
         return
-    with office.opened(state, config) as desk:
-        desk.ledger.note_access(desk.who, "privacy export")
-        for keeper in _keepers(desk, state, name, archives):
+    with _read("privacy export", state, config, name, archives) as (_, places):
+        for keeper in places:
             out.writelines(line + b"\n" for line in keeper.records(name, uid, purging.until_now()))
 
 
@@ -125,8 +144,7 @@ def purge(
             done = purging.purge(desk.ledger, _keepers(desk, state, name, archives), name, uid, moment)
     else:
         # A node of a fleet: its spool is all it has, and a ledger of its own is not begun for that.
-        places = [*keepers.of_events(state), *map(privacy.ArchiveKeeper, archives or ())]
-        done = {keeper.what: keeper.erase(name, uid, moment) for keeper in places}
+        done = {keeper.what: keeper.erase(name, uid, moment) for keeper in _elsewhere(state, archives)}
     count = sum(done.values())
     _record(operator(), state, "privacy-purged", name,
             say("the records of an account were erased: {} in all", count), records=count)  # fmt: skip

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import pwd
 import sys
 from typing import Annotated
 
 import typer
 
-from guard.incidents import accounts, office, web
+from guard.errors import PolicyError
+from guard.incidents import accounts, office, settings, web
 from guard.redact.server import notify
 
 app = typer.Typer(add_completion=False, help='Serve the small page: one\'s own exposed keys, and "I rotated it".')
@@ -32,4 +34,18 @@ def serve(
         sys.stderr.flush()
 
     with office.opened(state, str(getattr(context.obj, "config", "") or "")) as desk:
+        proxy = desk.settings.proxy_user
+        if path and proxy and not _known(proxy):
+            raise PolicyError(
+                f"{settings.FILE}: proxy_user = {proxy!r}: this host knows no such account",
+                "name the account that the web proxy runs as",
+            )
         web.serve(desk, path, port or 0, accounts.load(desk.settings.accounts), ready)
+
+
+def _known(user: str) -> bool:
+    try:
+        pwd.getpwnam(user)
+    except KeyError:
+        return False
+    return True

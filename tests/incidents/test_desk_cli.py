@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from guard.events.spool import Spool
+from guard.events.spool import Reader, Spool
 from guard.fleet.lines import Found
 from guard.fleet.store import Store
 from guard.incidents import choose
@@ -270,3 +270,22 @@ def test_the_notice_tells_the_settings_in_force(office: Office) -> None:
     text = office.guard("privacy", "notice")
     assert "account holders, then PI" in text
     assert "30 days after" in text
+
+
+def test_on_a_node_that_keeps_no_ledger_what_is_stored_is_shown_without_one(office: Office) -> None:
+    """An empty ledger of the node's own would answer `none` from then on."""
+    office.spool(exposure("k", NOW), exposure("other", NOW, at_tree={"user": "bob", "uid": 4242}))
+    assert office.guard("privacy", "show", "--user", "bob").split()[-1] == "1"
+    assert office.guard("privacy", "export", "--user", "bob").count("\n") == 1
+    assert not (office.state / "ledger.db").exists()
+    with Reader(str(office.state / "spool")) as reader:
+        rules = [json.loads(row.line)["rule"] for row in reader.read(0, 10, quiet=True)]
+    assert rules.count("events-read") == 2, "who reads others' records is on record"
+
+
+def test_a_page_behind_a_proxy_that_no_account_is_does_not_start(office: Office) -> None:
+    """Its header would count for nobody, and every visitor be told to come through the proxy."""
+    (office.config / "incidents.toml").write_text('schema = 1\nproxy_user = "www-dota"\n')
+    done = office.run("web")
+    assert done.returncode == 3
+    assert "proxy_user = 'www-dota': this host knows no such account" in done.stderr
