@@ -170,6 +170,6 @@ if [[ $- == *i* && -z ${_guard_history_here-} ]] && ((BASH_VERSINFO[0] * 100 + B
     return $status
   }
   _guard_history_trap EXIT _guard_history_end "$(trap -p EXIT)"
-  _guard_history_first
+  [[ ${PROMPT_COMMAND[*]-} == *_guard_history_prompt* ]] || _guard_history_first # inherited
   builtin bind 'set revert-all-at-newline on' 2> /dev/null # a line that is called back and left again stays as it was
 fi
