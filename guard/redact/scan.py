@@ -16,6 +16,7 @@ from guard.redact.engine import NUMBER_BITS, SMALL, Engine, Pattern, PlainEngine
 from guard.redact.keys import FormatRule, literals, width
 from guard.redact.rules import commands, statements, tails
 from guard.redact.rules.formats import FORMATS
+from guard.redact.rules.judge import is_documented
 from guard.redact.rules.table import CONTEXTS, Confirm
 from guard.redact.spans import MARKER, MARKER_START, Span, merge
 from guard.redact.text import DEPTH, Handler, Text
@@ -95,7 +96,10 @@ class Scanner:
             spans += self._terminal(data, since, depth)
         if not spans:
             return spans
-        spans = merge(spans)
+        spans = [
+            span._replace(incident=False) if span.incident and is_documented(span.value) else span
+            for span in merge(spans)
+        ]
         return _spare_markers(data, spans) if MARKER_START in data else spans
 
     def _confirm(self, text: Text, hits: list[int], since: int, depth: int) -> list[Span]:

@@ -26,7 +26,11 @@ class Value(NamedTuple):
     closed: bool
 
 
-_OPEN = Lazy(rb"(?:[bBrRuUfFlL@$]{1,2}(?=\\{0,15}[\"']))?(\\{0,15})(\"\"\"|'''|[\"'`])|(&quot;|&#3[49];|%22)")
+_OPEN = Lazy(
+    rb"(?:[bBrRuUfFlL@$]{1,2}(?=\\{0,15}[\"']))?(\\{0,15})(\"\"\"|'''|[\"'`])|(&quot;|&#3[49];|%22|\xe2\x80[\x98\x9c]|\\{1,15}u201[8cC])"
+)
+_CLOSING = {b"\x98": b"\x99", b"\x9c": b"\x9d", b"8": b"9", b"c": b"d", b"C": b"D"}
+_BLANKS = Lazy(rb"(?:[ \t]|\\{1,7}t|\xc2\xa0){0,40}")
 _BARE = {
     # A shell word outside quotes; a backslash before n, r, t or a quote ends it, since that is the text
     # around it.
@@ -39,6 +43,12 @@ _BARE = {
     # ODBC and JDBC: up to the semicolon, blanks included only inside braces.
     "dsn": Lazy(rb"(?:\{[^}\n]{1,200}\}|[^;\"'`\\\s&\x00\x1b])+"),
 }
+
+
+def skip(data: bytes, pos: int, limit: int) -> int:
+    r"""Return where the blanks at `pos` end, an escaped text's tabs (`\t`) among them."""
+    blanks = _BLANKS.match(data, pos, limit)
+    return blanks.end() if blanks else pos
 
 
 def opening(data: bytes, end: int) -> int:
@@ -58,7 +68,9 @@ def read_quoted(data: bytes, pos: int, limit: int) -> Value | None:
     stop = min(start + LONGEST, limit)
     entity = opening.group(3)
     if entity is not None:
-        end = data.find(entity, start, stop)
+        # A typographic quote closes with the next character of its block.
+        closing = entity[:-1] + _CLOSING.get(entity[-1:], entity[-1:])
+        end = data.find(closing, start, stop)
         return Value(start, end, True, True) if end >= 0 else Value(start, _cut(data, start, stop), True, False)
     k = len(opening.group(1))
     quote = opening.group(2)

@@ -24,7 +24,7 @@ _PASSWORD_WORDS: Final = frozenset(
     b"password passwd passwrd passphrase pwd pass passcode pswd psswd pw passwort sshpass pgpassword storepass keypass "
     b"userpass authtok bindpw rootpw dbpass dbpasswd dbpassword mypass userpassword rootpassword adminpassword mysqlpwd rootpass "
     b"kennwort motdepasse contrasena senha wachtwoord passe requirepass masterauth adminpass smtppass ldappass bindpass passin passout authpass "
-    b"loginpassword pskpass newpassword oldpassword currentpassword confirmpassword psk unlockcode".split()
+    b"loginpassword pskpass newpassword oldpassword currentpassword confirmpassword psk unlockcode clave parola".split()
 )
 _TOKEN_WORDS: Final = frozenset(
     b"token secret jwt secrets apikey authtoken accesstoken apitoken bearer clientsecret secretkey refreshtoken idtoken "
@@ -117,13 +117,13 @@ def name_strength(name: bytes) -> int:
     ):
         return WEAK
     # `password_of_bob`, `tokenProdEu`: a secret word that something else follows.
-    for word in words[:-1]:
+    for word in words[:-1] if b"with" not in words else ():
         if word in _PASSWORD_WORDS and word not in (b"pass", b"pw", b"pwd"):
             return KEY
         if word in (b"secret", b"apikey", b"token"):
             return WEAK
     # One run without any separator: `mysqlrootpassword`, `ncbiapikey`.
-    if len(last) > 8 and last.endswith((b"password", b"passwd", b"passphrase")):
+    if len(last) > 8 and last.endswith((b"password", b"passwd", b"passphrase", b"storepass", b"keypass")):
         return PASSWORD
     if len(last) > 6 and last.endswith(
         (b"apikey", b"authtoken", b"secretkey", b"accesstoken", b"accesskey", b"apitoken")
@@ -153,7 +153,7 @@ PROVIDERS: Final = frozenset(
 """Providers whose keys have no format; their bare name before a value is a hint, no more."""
 
 _NOT_SECRET_KEYS: Final = frozenset(
-    b"primary foreign public sort cache partition hash group row column index search dict map object lookup unique "
+    b"foreign public sort cache partition hash group row column index search dict map object lookup unique "
     b"composite natural parent child tab enter arrow shift space hot registry config settings json yaml xml sub super "
     b"any no first last next prev the this that each every new old translation message i18n state react item data event "
     b"keyboard home end up down left right escape ctrl alt meta function f test by of with order compare ordering "
@@ -194,7 +194,7 @@ _EXPRESSION = Lazy(
 )
 _SEQUENCES = (
     b"abcdefghijklmnopqrstuvwxyz0123456789abcdefghijklmnopqrstuvwxyz", b"01234567890123456789", b"98765432109876543210",
-    b"qwertyuiopasdfghjklzxcvbnm", b"0123456789abcdef0123456789abcdef", b"a1b2c3d4e5f6g7h8i9j0k1l2m3n4o5p6q7r8s9t0",
+    b"qwertyuiopasdfghjklzxcvbnm", b"0123456789abcdef0123456789abcdef", b"1234567890abcdef1234567890abcdef", b"a1b2c3d4e5f6g7h8i9j0k1l2m3n4o5p6q7r8s9t0",
     b"1a2b3c4d5e6f7g8h9i0j", b"abc123def456ghi789jkl012mno345pqr678stu901vwx234yz",
 )  # fmt: skip
 
@@ -228,7 +228,7 @@ def is_expression(value: bytes) -> bool:
 
 _WORDS_IN = Lazy(rb"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[A-Z]+|[0-9]+")
 _MASK = Lazy(
-    rb"[*xX.\-_#?0\xe2\x80\xa2\x97\x8f\xa6~ ]{2,}\Z|(.)\1{3,}\Z|.{0,8}\*{3,}.{0,8}\Z|.{0,6}\.{3}.{0,6}\Z",
+    rb"(?:[^A-Za-z0-9]{0,3}<[A-Za-z_ -]{1,24}[0-9]{0,3}(?::[0-9]{1,4})?>[^A-Za-z0-9]{0,3}n?){1,3}\Z|[*xX.\-_#?0\xe2\x80\xa2\x97\x8f\xa6~ ]{2,}\Z|(.)\1{3,}\Z|.{0,8}\*{3,}.{0,8}\Z|.{0,6}\.{3}.{0,6}\Z",
     re.DOTALL,
 )
 
@@ -267,7 +267,7 @@ _LEET = bytes.maketrans(b"0134578@$!", b"oieastbasi")
 
 def is_spelt_out(value: bytes) -> bool:
     """Say whether a value is a placeholder in digits' clothing (`s3cr3t`, `P@ssw0rd`): redacted, and no incident."""
-    return value.lower().startswith(b"hunter2") or is_placeholder(value.translate(_LEET))
+    return value.lower().startswith(b"hunter2") or is_placeholder(value.rstrip(b"!@#$").translate(_LEET))
 
 
 @lru_cache(maxsize=1024)
@@ -320,8 +320,8 @@ _EXAMPLE = Lazy(
 
 def is_example(body: bytes) -> bool:
     """Say whether a key of a known format is documentation: a counting row, or EXAMPLE as a word or at the end."""
-    if is_sequence(body):
-        return True
+    if is_sequence(body) or b"EXAMPLE" in body:
+        return True  # seven capitals in a row that chance does not spell
     return _EXAMPLE_HINT.search(body.lower()) is not None and _EXAMPLE.search(body) is not None
 
 

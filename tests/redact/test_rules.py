@@ -84,7 +84,8 @@ def test_a_right_checksum_is_a_token_whatever_chance_has_spelt_in_it(start, spel
     [
         "ghp_" + "x" * 36, "hf_" + "x" * 34, "AKIA" + "IOSFODNN7" + "EXAMPLE", "sk-" + "0123456789" * 4, "$TOKEN", "export A_TOKEN=${{ secrets.A }}",
         "A_TOKEN=$(pass show a)", "api_key = 'YOUR_API_KEY'", "password: changeme", "token = None", "key = os.environ['KEY']",
-        "password = 'password'", "A_SECRET=<your secret>", "Authorization: Bearer <token>", "https://user:password@host/x",
+        "password = 'password'", "A_SECRET=<your secret>", "password=" + "Passw0rd" + "!", "K_TOKEN=sk-" + "1234567890abcdef" * 2,
+        "PrivateKey=" + "EEGlnEPYJV//kbvvIqxKk" + "QwOiS+UENyPncC4bF46ong=", "access_token: " + "2YotnFZFEjr1z" + "CsicMWpAA", "Authorization: Bearer <token>", "https://user:password@host/x",
     ],
 )  # fmt: skip
 def test_placeholders_are_no_incident(text, scanner):
@@ -162,7 +163,8 @@ def test_a_secret_in_a_command_is_gone_in_every_carrier(template, name, redact, 
 @pytest.mark.parametrize(
     "text",
     [
-        "PASS: binutils-all/common-1a", 'TOKEN: Final = rb"[A-Za-z0-9_+/=.~%]"', "{value:!0});P.Minipass=P.isWritable=P.isStream=void 0", "The option --passphrase= can be empty.",
+        "PASS: binutils-all/common-1a", '#define TLS1_TXT_PSK_WITH_AES_128_CBC_SHA "PSK-AES128-CBC-SHA"', "the storage identified by __TSS_ID.",
+        '"unifdef -UDNETCONN src/xcb_util.c"', "auth: <b64:86>==", "keytool -storepass '<pw>'", 'TOKEN: Final = rb"[A-Za-z0-9_+/=.~%]"', "{value:!0});P.Minipass=P.isWritable=P.isStream=void 0", "The option --passphrase= can be empty.",
         "MultiHostUrl('https://foo.example:123,foo:bar@bar.example/path')", '("mongosh -p", "snmpget -p 161 host")', "$ENV{'PWD'}=\"$2$3\"", "| token | description |",
         'BEGIN = "-----BEGIN OPENSSH PRIVATE KEY-----"\n\n@fixture\ndef place(account): ...',
     ],

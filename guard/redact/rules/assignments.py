@@ -11,7 +11,7 @@ from guard.redact.text import Text
 
 NAME_REVERSED = Lazy(rb"[A-Za-z0-9_.\-$\x80-\xff]{1,64}")
 _TYPE_THEN = Lazy(
-    rb"[ \t]{0,4}[A-Za-z_][A-Za-z0-9_.]{0,40}(?:[\[<][A-Za-z0-9_., |\[\]<>]{0,60}[\]>])?(?: \| None)?\??[ \t]{0,4}=[ \t]{0,4}"
+    rb"[ \t]{0,4}(?:&(?:'static )?|\*(?:const )?)?[A-Za-z_][A-Za-z0-9_.]{0,40}(?:[\[<][A-Za-z0-9_., |&'\[\]<>]{0,60}[\]>])?(?: \| None)?\??[ \t]{0,4}=[ \t]{0,4}"
 )
 _CAST = Lazy(rb"!!?[a-z]{1,10}[ \t]{1,4}")
 
@@ -55,9 +55,7 @@ def assign(text: Text, end: int) -> list[Span]:
     if name == b"key" and bare.endswith((b"login(key", b"login( key")):
         strength = words.TOKEN
     line_end = text.line(end)[1]
-    pos = end
-    while pos < line_end and pos < end + 40 and data[pos] in b" \t":
-        pos += 1
+    pos = values.skip(data, end, line_end)
     marked = _MARKUP.match(data, pos, min(pos + 24, line_end)) if separator == b":" else None
     if marked is not None:
         pos = marked.end()
@@ -74,7 +72,9 @@ def assign(text: Text, end: int) -> list[Span]:
         blank = True
     elif separator == b":" and data[pos : pos + 1] in (b"=", b":"):
         if data[pos : pos + 1] == b":":
-            return []
+            # LDIF writes a value in base64 behind two colons (RFC 2849).
+            coded = _LDIF.match(data, pos, min(pos + 600, line_end)) if strength == words.PASSWORD else None
+            return make(text, *coded.span(1), strength, "cli", False, "password") if coded else []
         pos += 1
         while pos < line_end and data[pos] in b" \t":
             pos += 1
@@ -86,6 +86,13 @@ def assign(text: Text, end: int) -> list[Span]:
             pos = cast.end()
     if pos >= line_end:
         return []
+    wrapped = _WRAPPED.match(data, pos, min(pos + 200, line_end)) if data[pos : pos + 1].isalpha() else None
+    if wrapped is not None:
+        # An argument or a default: `Secret("X")`, `os.getenv("NAME") or "X"`.
+        value = values.read_quoted(data, wrapped.end(), line_end)
+        raw = data[value.start : value.end] if value is not None and value.closed else b""
+        if value is not None and (words.looks_random(raw, 20) or (strength == words.PASSWORD and password_told(raw))):
+            return make(text, value.start, value.end, strength, own_style(name, "code"), True, kind_of(name, strength))
     first = data[pos]
     if first == 0x5B and data[pos : pos + 10] != b"[REDACTED:":  # a list of values: ["a", "b"]
         return _list(text, pos + 1, line_end, strength)
@@ -96,7 +103,12 @@ def assign(text: Text, end: int) -> list[Span]:
     if value is None or value.end == value.start:
         return []
     if value.quoted:
-        return make(text, value.start, value.end, strength, own_style(name, "code"), True, kind_of(name, strength))
+        style = own_style(name, "code")
+        spans = make(text, value.start, value.end, strength, style, True, kind_of(name, strength))
+        # A plan's `name = "old" -> "new"`
+        changed = _CHANGED.match(data, value.end, min(value.end + 24, line_end)) if spans else None
+        new = values.read_quoted(data, changed.end(), line_end) if changed is not None else None
+        return spans + make(text, new.start, new.end, strength, style, True, kind_of(name, strength)) if new else spans
     if data[value.end : value.end + 1] in b"([{" and data[value.end : value.end + 1]:
         return []
     if quoted_name and NUMBER.match(data[value.start : value.end]):
@@ -106,11 +118,20 @@ def assign(text: Text, end: int) -> list[Span]:
     return make(text, value.start, value.end, strength, own_style(name, "config"), False, kind_of(name, strength))
 
 
+_WRAPPED = Lazy(
+    rb"(?:[^\n\"'=]{1,60}(?:\\{0,7}[\"'][A-Za-z0-9_.\-]{1,40}\\{0,7}[\"'])?[)\]]{0,2}[ \t]{0,2}(?:\|\||\?\?|\bor\b)[ \t]{0,2}|"
+    rb"[A-Za-z_][A-Za-z0-9_.]{0,40}(?:::[A-Za-z_]{1,24}){0,2}!?\((?:[A-Za-z_]{1,16}\()?)(?=\\{0,7}[\"'])"
+)
+_CHANGED = Lazy(rb"\\{0,7}[\"'][ \t]{1,4}->[ \t]{1,4}(?=\\{0,7}[\"'])")
+_ANY_QUOTE = Lazy(rb"\\{0,7}[\"']")
+_LDIF = Lazy(rb":[ \t]{1,4}((?:[A-Za-z0-9+/]{4}){2,120}[A-Za-z0-9+/]{0,3}={0,2})(?=[\s\\\"'<\0]|\Z)")
+
+
 def _drawn_type(data: bytes, typed: bytes, end: int) -> bool:
     """Say whether what looks like `name:type=value` is a value drawn at random with a `=` in it."""
     return (
         typed[-2:-1] not in b" \t"
-        and data[end : end + 1] not in (b'"', b"'", b"\\")
+        and (len(typed) >= 12 or _ANY_QUOTE.match(data, end) is None)
         and (words.digits_in(typed) > 1 or words.jumble(typed[:-1]) >= (0.35 if words.digits_in(typed) else 0.5))
     )
 
@@ -336,11 +357,16 @@ def _list(text: Text, pos: int, limit: int, strength: int) -> list[Span]:
         while pos < limit and text.data[pos] in b" \t,":
             pos += 1
         value = values.read_quoted(text.data, pos, limit)
-        if value is None or not value.closed:
+        if value is None:
+            value = values.read(text.data, pos, limit, "config")
+            if value is None or not words.looks_random(text.data[value.start : value.end], 20):
+                break
+        if not value.closed:
             break
         spans += make(text, value.start, value.end, strength, "code", True)
         pos = value.end
-        while pos < limit and text.data[pos] in b"\\":
+        if value.quoted:
+            while pos < limit and text.data[pos] in b"\\":
+                pos += 1
             pos += 1
-        pos += 1
     return spans

@@ -11,10 +11,11 @@ from guard.redact.spans import Span
 from guard.redact.text import Text
 
 _NAMED_BEFORE = Lazy(
-    rb"(?:[\"'`]\\{0,7})?(?:\(|(?:[= \t]{1,2}[a-z\-]{0,20}[a-z]-{1,2})?[ \t]{1,8}(?:[0-9]{1,2}[ \t]{1,4})?)"
+    rb"(?:[\"'`]\\{0,7}|[\x98\x9c]\x80\xe2)?(?:\(|(?:[= \t]{1,2}[a-z\-]{0,20}[a-z]-{1,2})?[ \t]{1,8}(?:[0-9]{1,2}[ \t]{1,4})?)"
     rb"(?:[\"'`]\\{0,7})?([A-Za-z0-9_.\-]{1,64})"
 )
-_BARE_WORD = Lazy(rb"[^\s\"'`\\,;()|&<>]{8,400}")
+_NAMED_PART = Lazy(rb"[A-Za-z_\-]{2,}={1,2}[^=]|[^=]*=[^=]*=[^=]")
+_BARE_WORD = Lazy(rb"(?:(?!\xe2\x80[\x99\x9d])[^\s\"'`\\,;()|&<>\0]){8,400}")
 
 
 def beside(text: Text, end: int) -> list[Span]:
@@ -40,16 +41,16 @@ def beside(text: Text, end: int) -> list[Span]:
         strength = words.KEY
     quote = data[start - 1 : start]
     quoted = quote in (b'"', b"'", b"`")
-    if strength < words.KEY or raw[:1] in b"-$" or b"=" in raw.rstrip(b"=") or (not quoted and (quote == b"(" or name.lower() in (b"pass", b"pwd", b"key"))):
+    if strength < words.KEY or raw[:1] in b"-$" or _NAMED_PART.match(raw) or (not quoted and (quote == b"(" or name.lower() in (b"pass", b"pwd", b"key"))):
         return []
     if data[found.end() : found.end() + 1] == b"(" or (quoted and data[found.end() : found.end() + 1] not in (quote, b"\\")):
         return []
-    if not (words.looks_random(raw, 16) or (strength == words.PASSWORD and password_told(raw))):
+    if not (words.looks_random(raw, 16) or ((strength == words.PASSWORD or name.lower() == b"secret") and password_told(raw))):
         return []
     return make(text, start, start + len(raw), strength, "cli", quoted, kind_of(name, strength))
 
 
-_ATTRIBUTE = Lazy(rb"(?i)(?:name|key|id)=\\{0,7}[\"']([A-Za-z0-9_.\-]{1,64})\\{0,7}[\"'][^<>\n]{0,80}>\Z|>([A-Za-z0-9_.\-]{1,64})</(?:name|key)>(?:[\s+>|-]|\\{1,7}[nrt]|\\\n){0,40}<(?:value|string)>\Z")
+_ATTRIBUTE = Lazy(rb"(?i)(?:name|key|id)=\\{0,7}[\"']([A-Za-z0-9_.\-]{1,64})\\{0,7}[\"'][^<>\n]{0,80}>(?:[ \t]{0,4}<value>)?\Z|>([A-Za-z0-9_.\-]{1,64})</(?:name|key)>(?:[\s+>|-]|\\{1,7}[nrt]|\\\n){0,40}<(?:value|string)>\Z")
 
 
 def element(text: Text, end: int) -> list[Span]:
@@ -88,10 +89,13 @@ def secured(text: Text, end: int) -> list[Span]:
 
 
 def last_argument(text: Text, end: int) -> list[Span]:
-    """Confirm `set_password("service", "bob", "X")`; `end` is behind an argument's opening quote."""
+    """Confirm `set_password("service", "bob", "X")`, `imap.login(user, "X")`; `end` is behind an argument's opening quote."""
     data = text.data
     value = values.read_quoted(data, values.opening(data, end), text.line(end)[1])
     if value is None or not value.closed or data[value.end : value.end + 10].lstrip(b"\\\"'")[:1] != b")":
+        return []
+    raw = data[value.start : value.end]
+    if data[max(0, end - 240) : end].lower().rfind(b"set_password(") < 0 and not (words.looks_random(raw, 20) or password_told(raw)):
         return []
     return make(text, value.start, value.end, words.PASSWORD, "code", True)
 
@@ -112,7 +116,7 @@ def default(text: Text, end: int) -> list[Span]:
 
 _OWNER = Lazy(rb"([A-Za-z][A-Za-z0-9_.@+\-]{0,63}):\Z")
 _NO_OWNER = Lazy(rb"(?i)(?:sha\d+|md5|blake\w+|bearer|basic|token|urn|arn)\Z")
-_WORD = Lazy(rb"[^\s\"'`\\<>]{8,128}")
+_WORD = Lazy(rb"[^\s\"'`\\<>\0]{8,128}")
 
 
 def user_pass(text: Text, end: int) -> list[Span]:

@@ -22,8 +22,11 @@ _MOST_VALUES: Final = 4
 REACH: Final = 512
 """How far behind a program's name its options are looked for, in bytes."""
 
+CONTINUED: Final = rb"(?:\\{1,2}\r?\n|\\{3,15}(?:r\\{1,7})?n)(?:[+>|-](?=[ \t]))?[ \t]{0,16}"
+"""Where a command goes on in the next line: a backslash and a newline, escaped or not, and what a diff puts before the line."""
+
 # Between two arguments: blanks, blanks over a continued line, or quote, comma, quote of a list.
-_SEP = rb"(?:\\{0,7}[\"']?[ \t]{0,4},[ \t]{0,4}|[ \t]{1,8}(?:\\\r?\n[ \t]{0,16})?)"
+_SEP = rb"(?:\\{0,7}[\"']?[ \t]{0,4},[ \t]{0,4}|[ \t]{1,8}(?:" + CONTINUED + rb")?)"
 # The same, into the next argument's opening quote.
 _NEXT = _SEP + rb"\\{0,7}[\"']?"
 _ANY = rb"(?:[^\n|;]|\\\r?\n){0,400}?"
@@ -54,7 +57,7 @@ class Command(NamedTuple):
 WHOLE: Final = b""
 
 COMMANDS: Final[tuple[Command, ...]] = (
-    Command("password", rb"(?:-[a-z]{0,6}u|--user|--proxy-user)", (b"curl", b"xh", b"curlie"), _ANY + _IN + rb"(?:-[a-zA-Z]{0,6}[uU]|--user|--proxy-user)(?:" + _SEP + rb"|=)?(?=[^\s-])",
+    Command("password", rb"(?:-[a-z]{0,6}u|--user|--proxy-user)", (b"curl", b"xh", b"curlie", b"etcdctl"), _ANY + _IN + rb"(?:-[a-zA-Z]{0,6}[uU]|--user|--proxy-user)(?:" + _SEP + rb"|=)?(?=[^\s-])",
             b":", ("curl -u bob:<pw> https://h.example/x", "curl -s --user 'bob:<pw>' https://h.example", "curl --proxy-user=bob:<pw> x",
                    "curl -sSu bob:<pw> https://h.example"),
             ("curl -u bob https://h.example", "curl -u $USER:$PASS https://h.example")),
@@ -73,6 +76,13 @@ COMMANDS: Final[tuple[Command, ...]] = (
     Command("password", rb"-[a-z]{0,4}w", (b"ldapsearch", b"ldapmodify", b"ldapadd", b"ldapwhoami", b"ldappasswd", b"ldapdelete", b"ldapmodrdn", b"ldapcompare"),
             _ANY + _IN + rb"-[a-zA-Z]{0,4}w" + _SEP + rb"?", WHOLE, ("ldapsearch -x -D cn=admin -w <pw> -b dc=x",), ("ldapsearch -x -W -b dc=x",)),
     Command("password", rb"obscure", (b"rclone",), rb"[^\n|;]{0,100}?\bobscure" + _SEP, WHOLE, ("rclone obscure <pw>",)),
+    Command("password", rb"pass", (b"rclone",), rb"[^\n|;]{0,200}?\bconfig" + _ANY + _IN + rb"pass" + _SEP, WHOLE, ("rclone config create r sftp host h user bob pass <apw>",)),
+    Command("password", rb"-pw", (b"plink", b"pscp", b"psftp", b"putty", b"PuTTY", b"kitty", b"klink"), _ANY + _IN + rb"-pw" + _SEP, WHOLE, ("plink -pw <apw> bob@h ls", "pscp.exe -pw '<pw>' f bob@h:")),
+    Command("password", rb"-c", (b"snmpget", b"snmpwalk", b"snmpset", b"snmpbulkwalk", b"snmptable"), _ANY + _IN + rb"-c" + _SEP, WHOLE, ("snmpwalk -v2c -c <apw> h",), ("snmpwalk -v2c -c public h",)),
+    Command("password", rb"(?:create|add|setpassword|encrypt_string)", (b"samba-tool", b"ansible-vault"),
+            rb"[^\n|;]{0,40}?\b(?:user" + _NEXT + rb"(?:create|add)" + _NEXT + rb"[^\s\"'-]{1,64}|encrypt_string)" + _SEP + rb"(?=[^\s-])", WHOLE,
+            ("samba-tool user create bob <apw>", "ansible-vault encrypt_string '<pw>' --name x"), ("ansible-vault encrypt_string --stdin-name x",)),
+    Command("password", rb"target", (b"rman",), _NEXT + rb"target" + _NEXT + rb"[A-Za-z0-9_$#]{1,64}/(?=[^\s/@\"']{3,128})", WHOLE, ("rman target sys/<apw>@db",), ("rman target /",)),
     Command("password", rb"(?:-u|--user)", (b"smbclient", b"rpcclient", b"smbmap", b"smbget", b"smbcacls", b"net", b"winexe", b"wmic", b"smbtree"),
             _ANY + _IN + rb"(?:-U|--user)(?:" + _SEP + rb"|=)?(?=[^\s-])", b"%", ("smbclient -U bob%<pw> //h/share", "smbclient //h/s --user=bob%<pw>"),
             ("smbclient -U bob //h/share",)),
@@ -91,7 +101,7 @@ COMMANDS: Final[tuple[Command, ...]] = (
     Command("password", rb"-a", (b"redis-cli", b"valkey-cli", b"keydb-cli"), _ANY + _IN + rb"-a" + _SEP, WHOLE, ("redis-cli -h h -a <pw> ping",)),
     Command("password", rb"-p", (b"mongo", b"mongosh", b"mongodump", b"mongorestore", b"mongoimport", b"mongoexport", b"mongostat", b"clickhouse-client", b"influx",
                          b"cqlsh", b"rdesktop", b"lftp", b"ncftpput", b"ncftpget", b"snmpget", b"impacket", b"nxc", b"crackmapexec", b"evil-winrm", b"usermod",
-                         b"useradd", b"rabbitmqadmin", b"beeline", b"hydra", b"impala-shell", b"vncdo"), _ANY + _IN + rb"-p(?:" + _SEP + rb"|=)?(?=[^\s\"',-]|\\{0,7}[\"'][^,\s\"'\]])", WHOLE,
+                         b"useradd", b"rabbitmqadmin", b"poetry", b"racadm", b"psexec", b"beeline", b"hydra", b"impala-shell", b"vncdo"), _ANY + _IN + rb"-p(?:" + _SEP + rb"|=)?(?=[^\s\"',-]|\\{0,7}[\"'][^,\s\"'\]])", WHOLE,
             ("mongosh -u bob -p <pw> host/db", "mongodump -u bob -p<pw> -d x", "cqlsh -u bob -p <pw>"),
             ("mongosh -p", "snmpget -p 161 host")),
     Command("password", rb"-[ax]", (b"snmpget", b"snmpwalk", b"snmpset", b"snmpbulkwalk"), _ANY + _IN + rb"-[AX]" + _SEP, WHOLE, ("snmpwalk -v3 -u bob -A <pw> host",)),
@@ -157,7 +167,7 @@ _BEFORE_PROGRAM = Lazy(rb"[A-Za-z0-9_.\-]")
 def pattern(row: Command) -> bytes:
     """Return the prefilter's pattern for a row: a program, anything on its line, the mark of an option."""
     names = b"|".join(re.escape(name) for name in sorted(row.programs, key=len, reverse=True))
-    return rb"(?:" + names + rb")(?:[ \t]|\\{0,7}[\"'],)" + row.between + row.mark
+    return rb"(?:" + names + rb")(?:\.exe)?(?:[ \t]|\\{0,7}[\"'],)" + row.between + row.mark
 
 
 def _other_line(data: bytes, begin: int, end: int) -> bool:
@@ -216,6 +226,7 @@ class Confirmer:
 
     @staticmethod
     def _is_program(data: bytes, at: int, length: int) -> bool:
+        length += 4 * (data[at + length : at + length + 4].lower() == b".exe")
         follow = data[at + length : at + length + 1]
         if follow not in b" \t\"'\\" or not follow:
             return False
@@ -313,16 +324,14 @@ def piped(text: Text, end: int) -> list[Span]:
     return spans
 
 
-_FED = Lazy(rb"(?:<\(|[\"'])[ \t]{0,4}(?:echo|printf)(?:[ \t]+-[neE]{1,3})?(?:[ \t]+[\"']?%s(?:\\{1,2}n)?[\"']?)?[ \t]+(?=\S)")
+_FED = Lazy(rb"(?:<\(|\\{0,7}[\"'])[ \t]{0,4}(?:echo|printf)(?:[ \t]+-[neE]{1,3})?(?:[ \t]+[\"']?%s(?:\\{1,2}n)?[\"']?)?[ \t]+(?=\S)")
 
 
 def substituted(text: Text, end: int) -> list[Span]:
     """Confirm `--password-file=<(echo X)` and `--password-command 'echo X'`; `end` is behind `echo `."""
     data = text.data
     start = max(data.rfind(b"echo", max(0, end - 16), end), data.rfind(b"printf", max(0, end - 16), end))
-    found = _FED.match(data, max(0, start - 2), min(end + 24, text.line(end)[1])) if start > 1 else None
-    if found is None:
-        found = _FED.match(data, max(0, start - 1), min(end + 24, text.line(end)[1]))
+    found = _FED.search(data, max(0, start - 12), min(end + 24, text.line(end)[1]))
     if found is None:
         return []
     value = values.read(data, found.end(), text.line(end)[1], "shell")
@@ -343,7 +352,8 @@ def users(text: Text, end: int) -> list[Span]:
     """Confirm the lines `user:X` of a here-document for `chpasswd`; `end` is behind the first line's start."""
     spans: list[Span] = []
     pos = end
-    limit = min(len(text.data), text.data[max(0, end - 100) : end].lower().rfind(b"chpasswd") + max(0, end - 100) + LISTED)
+    low = max(0, end - 100)
+    limit = min(len(text.data), low + text.data[low:end].lower().rfind(b"chpasswd") + LISTED)
     while found := _LISTED_USER.match(text.data, pos, limit):
         spans += make(text, found.start(2), found.end(2), words.PASSWORD, "cli", False)
         pos = found.end()

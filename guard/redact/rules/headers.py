@@ -11,7 +11,7 @@ from guard.redact.rules.judge import DIGIT, FORMATTED, classes
 from guard.redact.spans import Span
 from guard.redact.text import Text
 
-_HEADER_END = Lazy(rb"[\"'\\\r\n<>`]")
+_HEADER_END = Lazy(rb"[\"'\\\r\n<>`\0]")
 
 _SCHEME = Lazy(
     rb"(?i)(?:bearer|basic|token|apikey|api-key|key|digest|negotiate|ntlm|jwt|splunk|oauth|genietoken|snowflake|sso-key|ssws)(?:[ \t+]|%20|\\u0020|\\{1,7} )+"
@@ -68,7 +68,7 @@ def _basic_strict(value: bytes) -> bool:
     return len(password) >= 12 and classes(password) >= 3 and words.wordiness(password) < 0.4
 
 
-_HEADER_SEPARATOR = Lazy(rb"\\{0,7}[\"']?\]?[ \t]{0,4}(?:[:=,]|=>)(?:[ \t]|\\{1,7} ){0,4}(?:\\{0,7}[\"'])?")
+_HEADER_SEPARATOR = Lazy(rb"\\{0,7}[\"']?\]?[ \t]{0,4}(?:[:=,]|=>)(?:[ \t]|\\{1,7} ){0,4}(?:\[[ \t]?)?(?:\\{0,7}[\"'])?")
 
 
 def authorization(text: Text, end: int) -> list[Span]:

@@ -6,6 +6,7 @@ from __future__ import annotations
 from guard.redact import values, words
 from guard.redact.lazy import Lazy
 from guard.redact.rules.assignments import NAME_REVERSED, kind_of, own_style, prose_follows
+from guard.redact.rules.commands import CONTINUED
 from guard.redact.rules.headers import bearer_value
 from guard.redact.rules.judge import make
 from guard.redact.spans import Span
@@ -13,6 +14,7 @@ from guard.redact.text import Text
 
 _SET_NAME = Lazy(rb"\\?[\"']?(?:\$env:)?([A-Za-z_][A-Za-z0-9_.\-]{1,80})\\?[\"']?[ \t]{1,8}")
 
+_CONTINUED = Lazy(CONTINUED)
 _FLAG_REVERSED = Lazy(rb"([A-Za-z0-9_.\-]{0,48}[A-Za-z0-9])(-{1,2}|/)(?=[\s\"'=,(\[;|]|[nrt]\\|\Z)")
 
 
@@ -41,10 +43,8 @@ def flag(text: Text, end: int) -> list[Span]:
             return []
         while pos < limit and data[pos] in b" \t":
             pos += 1
-        if data[pos : pos + 2] == b"\\\n":
-            pos += 2
-            while pos < limit and data[pos] in b" \t":
-                pos += 1
+        continued = _CONTINUED.match(data, pos, limit)
+        pos = continued.end() if continued else pos
         value = values.read(data, pos, limit, "shell")
     if value is None or value.end == value.start:
         return []
@@ -133,6 +133,7 @@ def called(text: Text, end: int) -> list[Span]:
             b"setproperty(",
             b"variable(",
             b"pushenv(",
+            b"define(",
         )
     )
     if before.endswith(b"[") and name.lower() in (b"authorization",):
@@ -166,5 +167,5 @@ def pair(text: Text, end: int) -> list[Span]:
 
 
 _PAIR_NAME = Lazy(
-    rb"(?i)(?:name|key|id|field|header|parameter|property)\\{0,7}[\"']?[ \t]{0,4}[:=][ \t]{0,4}\\{0,7}[\"']?([A-Za-z][A-Za-z0-9_.\-]{1,80})(?=\\{0,7}[\"'\s,]|\\{1,7}[nt])"
+    rb"(?i)(?:name|key|id|field|header|parameter|property|input[ \t]{1,4}type)\\{0,7}[\"']?[ \t]{0,4}[:=][ \t]{0,4}\\{0,7}[\"']?([A-Za-z][A-Za-z0-9_.\-]{1,80})(?=\\{0,7}[\"'\s,]|\\{1,7}[nt])"
 )

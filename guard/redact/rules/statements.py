@@ -7,7 +7,7 @@ import re
 
 from guard.redact import values, words
 from guard.redact.lazy import Lazy
-from guard.redact.rules.assignments import password_told
+from guard.redact.rules.assignments import kind_of, password_told, unescaped
 from guard.redact.rules.judge import classes, make
 from guard.redact.spans import Span
 from guard.redact.text import Text, begins_token
@@ -179,7 +179,8 @@ def told(text: Text, end: int) -> list[Span]:
 
 
 _OPTION = Lazy(rb"--?[a-z][a-z\-]{0,24}[ \t=]{1,4}")
-_NAME_BEFORE = Lazy(rb"[ \t]{1,8}([A-Za-z0-9_.\-]{1,80})")
+_NAME_BEFORE = Lazy(rb"(?:[ \t]{1,8}|t\\{1,7})([A-Za-z0-9_.\-]{1,80})")
+_ENDED = Lazy(rb"[ \t]{0,40}(?:[\r\n\"'<\0]|\\{1,7}[nr\"']|\Z)")
 
 
 def spaced(text: Text, end: int) -> list[Span]:
@@ -189,15 +190,22 @@ def spaced(text: Text, end: int) -> list[Span]:
     if named is None:
         return []
     name = named.group(1)[::-1]
+    name = unescaped(data, end - named.end(), name)
     strength = words.name_strength(name)
-    if strength < words.KEY or (name.isalpha() and name.islower()):
+    if strength < words.KEY:
         return []
     limit = text.command_end(end)
+    end = values.skip(data, end, limit)
     option = _OPTION.match(data, end, min(end + 32, limit))
     value = values.read(data, option.end() if option else end, limit, "shell")
     if value is None or not value.closed:
         return []
     raw = data[value.start : value.end]
+    if name.isalpha() and (name.islower() or name.isupper()):
+        # An ordinary word: a column's name where X ends the line.
+        if not _ENDED.match(data, value.end) or not (words.looks_random(raw, 16) or (strength == words.PASSWORD and password_told(raw))):
+            return []
+        return make(text, value.start, value.end, strength, "env", value.quoted, kind_of(name, strength))
     dotted = (
         b"." in name and len(raw) >= 8 and words.digits_in(raw) and classes(raw) >= 3 and words.wordiness(raw) <= 0.5
     )
@@ -213,8 +221,8 @@ def spaced(text: Text, end: int) -> list[Span]:
     )
 
 
-_CELL_NAME = Lazy(rb"\|[ \t]{0,24}[`*]{0,2}([A-Za-z0-9_.\-]{1,48})")
-_CELL = Lazy(rb"[ \t]{0,24}[`*]{0,2}([^\s|`*]{12,400})[`*]{0,2}[ \t]{0,24}(?:\||\\|\Z|\n)")
+_CELL_NAME = Lazy(rb"(?:\||[\x82\x83]\x94\xe2)[ \t]{0,24}[`*]{0,2}([A-Za-z0-9_.\-]{1,48})")
+_CELL = Lazy(rb"[ \t]{0,24}[`*]{0,2}([^\s|`*]{8,400})[`*]{0,2}[ \t]{0,24}(?:\||\xe2\x94|\\|\Z|\n)")
 
 
 def cell(text: Text, end: int) -> list[Span]:
@@ -224,9 +232,12 @@ def cell(text: Text, end: int) -> list[Span]:
     found = _CELL.match(data, end, min(end + 480, text.line(end)[1] + 1))
     if named is None or found is None or not words.name_strength(named.group(1)[::-1]):
         return []
-    if not words.looks_random(found.group(1), 16):
+    strength = words.name_strength(named.group(1)[::-1])
+    if words.looks_random(found.group(1), 16):
+        strength = words.TOKEN
+    elif strength != words.PASSWORD or not password_told(found.group(1)):
         return []
-    return make(text, found.start(1), found.end(1), words.TOKEN, "env", False)
+    return make(text, found.start(1), found.end(1), strength, "env", False)
 
 
 _COLUMNS = Lazy(
