@@ -199,7 +199,7 @@ HOSTILE = (
     b"eyJ", b"http://a:bcd", b"mysql -p", b"curl -u ", b"-----BEGIN RSA PRIVATE KEY-----", b"password=", b'"password":"', b"sk-ant-api03-", b"\\u0070", b"%41",
     b"\x1b[31m", b"a\0", b"echo a|sudo -S ", b"cookie: a=b;", b"LS0tLS1CRUdJTi", b'{"a":', b"\\", b"://a:b@", b"?key=", b"--token=", b"password=\\\n", b"6768705f",
     b"\\040by ", b"a\x08", b'9 write(3, "sk-ant-", 4) = 4\n', b'[1.0, "o", "sk-ant"]\n', b"&quot;", b"\\u0022", b"auth: a:bcdefgh1",
-    b"00000010  74 6f 6b 65 6e 20 3d 20  67 68 70 5f 62 74 73 33  |token = ghp_bts3|\n", b"; password=a", b"secret=\\\"", b"token: ",
+    b"00000010  74 6f 6b 65 6e 20 3d 20  67 68 70 5f 62 74 73 33  |token = ghp_bts3|\n", b"; password=a", b"secret=\\\"", b"token: ", b"tool --token \\\r\n", b"token: >-\n  abcdefgh\n",
 )  # fmt: skip
 """Pieces that, repeated to 2 MiB, were made to be slow."""
 

@@ -48,10 +48,11 @@ _HEX_RUN = Lazy(rb"(?:[0-9a-fA-F]{2}){8,32768}")
 # Base64 and hex of plain ASCII betray themselves: a byte below 128 leaves three of each group's four characters, and a
 # pair's first digit, half or less of their alphabet. A word or a digest passes five groups once in 30,000 times.
 _TEXT_GROUP: Final = rb"[CDI-Za-f][A-HQ-Xg-nw-z0-3][ABEFIJMNQRUVYZcdghklopstwx014589][A-Za-z0-9+/_\-]"
-_TEXT_RUN = Lazy(rb"(?:" + _TEXT_GROUP + rb"){5}")
+TEXT_RUN = Lazy(rb"(?:" + _TEXT_GROUP + rb"){5}")
 _TEXT_PAIRS = Lazy(rb"(?:[2-7][0-9a-fA-F]|0[9aAdD]){12}")
 _NEXT_LINE = Lazy(rb"(?:\\[rn]|[\r\n \t]){1,16}([A-Za-z0-9+/]{4,76}={0,2})(?=[\s\"'\\]|\Z)")
-_LINE_LEAST: Final = 56
+LINE_LEAST: Final = 56
+"""A line of base64 that is shorter ends its run, in characters."""
 
 _LINES: Final = 8192
 """So many bytes of lines are read together once an encoding shows itself."""
@@ -120,7 +121,7 @@ def decoding_rows(through: Through) -> tuple[list[tuple[Pattern, Handler]], Hand
             return []
         lines = [run.span()]
         stop = run.end()
-        while stop - lines[-1][0] >= _LINE_LEAST and text.data[stop - 1] != 0x3D and stop - low < 65536:
+        while stop - lines[-1][0] >= LINE_LEAST and text.data[stop - 1] != 0x3D and stop - low < 65536:
             further = _NEXT_LINE.match(text.data, stop, min(len(text.data), stop + 128))
             if further is None:
                 break
@@ -348,7 +349,7 @@ def decoding_rows(through: Through) -> tuple[list[tuple[Pattern, Handler]], Hand
         """Read what stands in a long word that is base64 or hex of plain text."""
         if _TEXT_PAIRS.match(text.data, end) is not None:
             return hex_text(text, end, depth)
-        return base64_text(text, end, depth) if _TEXT_RUN.match(text.data, end) is not None else []
+        return base64_text(text, end, depth) if TEXT_RUN.match(text.data, end) is not None else []
 
     return rows, continued, long_run
 

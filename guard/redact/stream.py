@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
-from guard.redact.carriers import cast, dump, pty
+from guard.redact.carriers import cast, dump, pty, wrapped
 from guard.redact.carriers.mixed import Mixed
 from guard.redact.rules import blocks, commands
 from guard.redact.scan import Scanner
@@ -138,11 +138,7 @@ class Redactor:
     def _joined(self, end: int) -> int:
         """Move a block's end before lines that go on behind it."""
         pending = self._pending
-        while end > 1 and _continued(pending, end):
-            before = pending.rfind(b"\n", 0, end - 1) + 1
-            if end - before > 65536 or len(pending) - before > 131072:
-                break
-            end = before
+        whole = end = self._before_continued(end)
         # A line of a terminal that is full up to the margin, within a word.
         full = end
         while end > 1 and pending[end - 2] == 0x0D and self._carrier.lines_may_wrap:
@@ -161,7 +157,20 @@ class Redactor:
             end = mark
         # A dump's page: a key lies over its lines.
         end = dump.held(pending, end)
-        return commands.held(pending, end)
+        end = wrapped.held(pending, end)
+        end = commands.held(pending, end)
+        # Again: a line that is kept may be one that another goes on into.
+        return end if end == whole else self._before_continued(end)
+
+    def _before_continued(self, end: int) -> int:
+        r"""Move a block's end before lines that end in a backslash."""
+        pending = self._pending
+        while end > 1 and _continued(pending, end):
+            before = pending.rfind(b"\n", 0, end - 1) + 1
+            if end - before > 65536 or len(pending) - before > 131072:
+                break
+            end = before
+        return end
 
     def _before_open_keys(self, end: int) -> int:
         pending = self._pending

@@ -71,7 +71,9 @@ class Text:
     def command_end(self, pos: int) -> int:
         r"""Return the end of the shell command that holds `pos`, over backslash and newline."""
         end = self.line(pos)[1]
-        while end < len(self.data) and end > 0 and self.data[end - 1] == 0x5C and end - pos < 2048:
+        while end < len(self.data) and end - pos < 2048:
+            if self.data[max(0, end - 2) : end].removesuffix(b"\r")[-1:] != b"\\":
+                break
             following = self.data.find(b"\n", end + 1)
             end = len(self.data) if following < 0 else following
         return end

@@ -53,6 +53,20 @@ DUMPS: dict[str, Callable[[bytes], str]] = {
 TEXTS = ("name = x\ntoken = ghp_<crc62>\nmore = y\n", '{"user": "bob", "password": "<apw>x1"}\n', "see sk-ant-api03-<u64:93>AA.\n")
 
 
+def shown(out: str, secret: str, size: int = 6) -> bool:
+    """Say whether `size` bytes of a secret in a row still stand in any column of a dump."""
+    for at in range(len(secret) - size + 1):
+        piece = secret[at : at + size].encode()
+        pairs = [piece[i : i + 2] for i in range(0, size, 2)]
+        forms = (
+            piece.decode(), piece.hex(), piece.hex(" "), "   ".join(map(chr, piece)), " ".join(pair.hex() for pair in pairs),
+            " ".join(pair[::-1].hex() for pair in pairs),
+        )  # fmt: skip
+        if any(form in out for form in forms):
+            return True
+    return False
+
+
 @pytest.mark.parametrize("dump", DUMPS)
 @pytest.mark.parametrize("template", TEXTS)
 def test_a_secret_is_gone_from_every_column(dump: str, template: str, redact) -> None:
@@ -61,19 +75,23 @@ def test_a_secret_is_gone_from_every_column(dump: str, template: str, redact) ->
         text, secrets = samples.fill("f" * lead + "\n" + template + "the rest of the file\n" * 3, rng)
         out = redact(DUMPS[dump](text.encode()).encode()).decode()
         assert "REDACTED" in out
-        for secret in secrets:
-            for size in (6,):
-                for at in range(len(secret) - size + 1):
-                    piece = secret[at : at + size].encode()
-                    assert not any(
-                        form in out
-                        for form in (
-                            piece.decode(), piece.hex(), piece.hex(" "), "   ".join(map(chr, piece)),
-                            " ".join(piece[i : i + 2].hex() for i in range(0, size, 2)),
-                            " ".join(piece[i : i + 2][::-1].hex() for i in range(0, size, 2)),
-                        )
-                    ), out  # fmt: skip
+        assert not any(shown(out, secret) for secret in secrets), out
         assert redact(out.encode()) == out.encode()
+
+
+@pytest.mark.parametrize("dump", DUMPS)
+def test_a_key_over_a_page_s_end_is_gone(dump: str, scanner) -> None:
+    rng = random.Random(dump)
+    for before in (3, 40, 90):
+        text, (secret,) = samples.fill("see sk-ant-api03-<u64:93>AA here\n", rng)
+        data = ("a line of the file\n" * 500)[: 8192 - before - 4] + text + "the rest of the file\n" * 300
+        dumped = DUMPS[dump](data.encode()).encode()
+        whole = redact_bytes(dumped, scanner)
+        assert b"REDACTED" in whole
+        assert not shown(whole.decode(), secret)
+        redactor = Redactor(scanner)
+        parts = [redactor.feed(line) for line in dumped.splitlines(keepends=True)]
+        assert b"".join(parts) + redactor.finish() == whole
 
 
 @pytest.mark.parametrize("dump", DUMPS)

@@ -1,8 +1,10 @@
 """A stream: chunks, second passes, JSON, lines, bytes."""
 
+import base64
 import gzip
 import json
 import random
+import textwrap
 
 import pytest
 
@@ -47,6 +49,28 @@ def mixture(seed, carriers):
             parts.append(rng.randbytes(rng.randrange(1, 60)))
     text = b"".join(parts)
     return text.rstrip(b"\n") if rng.random() < 0.2 else text
+
+
+@pytest.mark.parametrize("newline", ["\n", "\r\n"])
+@pytest.mark.parametrize(
+    "carry",
+    [
+        lambda text: "\n".join(textwrap.wrap(base64.b64encode(f"the first line\n{text}\n".encode()).decode(), 64)),
+        lambda text: base64.encodebytes(f"a line of words before it\n{text}\nand after\n".encode()).decode(),
+        lambda text: f"tool \\\n  --token {text}",
+        lambda text: f"tool --name a-word-that-fills-a-line-of-a-terminal --token \\\n  {text}",
+        lambda text: f"token: >-\n  {text}",
+    ],
+    ids=["base64", "mime", "continued", "continued behind an option", "yaml"],
+)
+def test_a_secret_over_lines_that_come_one_by_one_is_gone(carry, newline, scanner, key):
+    text = (carry(key) + "\nthe next line\n").replace("\n", newline).encode()
+    whole = redact_bytes(text, scanner)
+    assert key.encode() not in whole
+    assert b"[REDACTED" in whole
+    redactor = Redactor(scanner)
+    out = b"".join(redactor.feed(line) for line in text.splitlines(keepends=True))
+    assert out == whole, "the last line ends all of it"
 
 
 @pytest.mark.parametrize("seed", SEEDS)

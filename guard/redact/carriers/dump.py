@@ -1,15 +1,15 @@
 """Dumps of bytes in columns (xxd, hexdump, od): the bytes are read, and a secret goes out of both columns.
 
 Lines of one dump are read together up to an offset that ends in zeros, a page; the stream holds a page back until it is
-whole, so that chunks change nothing. Of the page before, a few lines are context: a key that lies over its end is seen
-from there on.
+whole, so that chunks change nothing. A word that goes on over a page's end takes its lines into the next page; of the
+page before, a few lines are context.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator
-from itertools import accumulate
+from collections.abc import Iterable, Iterator
+from itertools import accumulate, islice
 from typing import Final, NamedTuple
 
 from guard.redact.carriers import cast
@@ -40,6 +40,8 @@ _CONTEXT: Final = 960
 _LEAST_LINES: Final = 16
 """A page is no shorter: the lines of context before each of them would be read over and over."""
 _MOST_LINES: Final = 1024
+_WORD_LINES: Final = 64
+_WORD_BYTES: Final = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-+/=.~%!@#$^&*:")
 
 
 class _Line(NamedTuple):
@@ -88,18 +90,46 @@ def _character(cell: bytes) -> int:
     return cell[-1]
 
 
+def _running(before: Iterable[_Line], first: _Line) -> int:
+    """Return how many lines before a page belong to a word that goes on into it: none, mostly.
+
+    Args:
+        before: the lines before the page, the nearest first.
+        first: the page's first line.
+    """
+    count = 0
+    for line in before if first.data[0] in _WORD_BYTES else ():
+        if line.data[-1] not in _WORD_BYTES:
+            break
+        count += 1
+        if not _WORD_BYTES.issuperset(line.data):
+            break
+        if count == _WORD_LINES:
+            return 0
+    return count
+
+
+def _backwards(pending: bytes | bytearray, end: int) -> Iterator[tuple[int, _Line]]:
+    """Yield the lines of the dump that ends at `end`, the last first, each with where it begins."""
+    while end > 0:
+        before = pending.rfind(b"\n", 0, end - 1) + 1
+        line = _read(bytes(pending[before : end - 1]), 0, end - 1 - before) if end - before < 200 else None
+        if line is None:
+            return
+        yield before, line
+        end = before
+
+
 def held(pending: bytes | bytearray, end: int) -> int:
     """Return where the page of a dump begins that the complete lines of `pending[:end]` end in; `end` if in none."""
     at = end
-    while at > 0 and end - at < HELD:
-        before = pending.rfind(b"\n", 0, at - 1) + 1
-        line = _read(bytes(pending[before : at - 1]), 0, at - 1 - before) if at - before < 200 else None
-        if line is None:
-            return at
-        at = before
+    for at, line in _backwards(pending, end):
+        if end - at >= HELD:
+            return end
         if line.first:
-            return at
-    return at if end - at < HELD else end
+            running = _running((each for _at, each in _backwards(pending, at)), line)
+            return at if not running else next(islice(_backwards(pending, at), running - 1, None))[0]
+    return at
 
 
 def _pages(data: bytes, since: int) -> Iterator[list[_Line]]:
@@ -111,8 +141,10 @@ def _pages(data: bytes, since: int) -> Iterator[list[_Line]]:
         stop = len(data) if stop < 0 else stop
         line = _read(data, pos, stop)
         if page and (line is None or (line.first and len(page) >= _LEAST_LINES) or len(page) >= _MOST_LINES):
-            yield page
-            page = []
+            running = _running(reversed(page), line) if line is not None and line.first else 0
+            if len(page) > running:
+                yield page[: len(page) - running]
+            page = page[len(page) - running :]
         if line is not None:
             page.append(line)
         pos = stop + 1

@@ -132,8 +132,8 @@ def _gaps(data: bytes, since: int) -> Iterator[re.Match[bytes]]:
         at = data.find(mark, since)
         while at >= 0:
             word = data[max(since, at - 24) : at].rpartition(b" ")[2]
-            # Most lines end in a number or a word: no expression need look at those.
-            plain = (word.isdigit() and len(word) < 5 and b":AA" not in data[at : at + 48]) or (
+            # Most lines end in a number, a word or a shell's backslash: no expression need look at those.
+            plain = word[-1:] == b"\\" or (word.isdigit() and len(word) < 5 and b":AA" not in data[at : at + 48]) or (
                 word.isalpha() and word.islower() and word[:4] not in _CUTS
             )
             found = None if plain else _JOIN.search(data, max(since, at - 48), min(len(data), at + 64))
