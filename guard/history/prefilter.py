@@ -27,6 +27,14 @@ _SHAPES: Final = (
     "private key",
     "send[ \t]",
     "(sha|256|512|md5|crypt)[}][a-z0-9+/]{20}",  # slappasswd(8C)
+    "[.]login[(]",
+    "login with",
+    "conn(ect)?[ \t][^ ]*/",  # SQL*Plus
+    "_user[= ][^ ]*:",
+    "add-mask",
+    "snmp-server",
+    "samba-tool",
+    "\uff1a|\uff1d",
 )
 
 _WORDS: Final = (
@@ -34,7 +42,7 @@ _WORDS: Final = (
     "signature", "dsn", "nonce", "kennwort", "senha", "contrase", "webhook", "_tok", "sas", "sid", "wachtwoord",
     "cohere", "mistral", "cloudflare", "snowflake", "okta", "dropbox", "heroku", "datadog", "splunk", "elastic",
     "algolia", "twitch", "twitter", "wandb", "bearer", "basic", "identified", "sig", "obscure",
-    "add_user", "\u5bc6\u7801", "\u5bc6\u78bc", "\u53e3\u4ee4", "\u30ef\u30fc\u30c9",
+    "add_user", "eap", "ntlm", "clave", "parola", "\u5bc6\u7801", "\u5bc6\u78bc", "\u53e3\u4ee4", "\u30ef\u30fc\u30c9",
     "\u043e\u043b\u044c", "\ubc88\ud638", "has\u0142o",
 )  # fmt: skip
 
@@ -101,6 +109,11 @@ _PATTERNS: Final = (
     "*private?key*",
     f"*send{_BLANK}*",
     "*{sha,256,512,md5,crypt}?" + f"[{_ALNUM}+/]" * 20 + "*",
+    "*.login[(]*",
+    "*login?with*",
+    "*conn*/*",
+    "*_user*:*",
+    "*{add-mask,snmp-server,samba-tool,\uff1a,\uff1d}*",
 )
 """`_SHAPES` for tcsh."""
 LOOP: Final = f"{{{{foreach,while,switch}}{_BLANK}*,if*then}}"

@@ -318,13 +318,11 @@ def decoding_rows(through: Through) -> tuple[list[tuple[Pattern, Handler]], Hand
     again = rb"%(?:25){0,3}"  # encoded more than once
     regex = rb"(?:%[0-9a-f]{2}){8}|(?:%25[0-9a-f]{2}){6}|" + b"|".join(forms).replace(b"%", again)
     rows.append((Pattern(regex, (b"%",), False, True), percent_hit))
-    # A body has its punctuation encoded, perhaps before the matcher has seen enough of it.
-    starts = sorted({start for row in FORMATS for start in row.starts if b"[" not in start and len(start) > 2})
-    opened = rb"(?:" + b"|".join(starts) + rb")[A-Za-z0-9]{0,24}"
-    # Which byte it is would make the matcher's database three times as long to compile.
-    rows.append((Pattern(opened + rb"%[2-7][0-9a-fA-F]", (b"%",), False, False), percent_hit))
+    # A body has its punctuation encoded, perhaps before the matcher has seen enough of it. Which byte it is would make the
+    # matcher's database three times as long to compile.
+    rows.append((Pattern(_opened(_is_encoded) + rb"%[2-7][0-9a-fA-F]", (b"%",), False, False), percent_hit))
     # JSON may write a slash as `\/`.
-    rows.append((Pattern(opened + rb"\\/", (b"\\/",), False, False), escaped_hit))
+    rows.append((Pattern(_opened(lambda _start, body: b"/" in body) + rb"\\/", (b"\\/",), False, False), escaped_hit))
     rows.append((Pattern(rb"\\040", (b"\\040",), True, False), libedit_hit))
     rows.append((Pattern(rb"(?:[\x20-\x7e]\x00){8}", (b"\0",), True, False), utf16_hit))
     rows.append((Pattern(rb"(?:\x00[\x20-\x7e]){8}", (b"\0",), True, False), utf16_hit))
@@ -388,6 +386,19 @@ def long_words(data: bytes) -> tuple[list[int], list[int]]:
             break
         at = marks.find(_LONG, stop)
     return out, joined
+
+
+def _opened(fits: Callable[[bytes, bytes], bool]) -> bytes:
+    """Return an expression for the starts that fit, each with what may follow before an encoded byte of the body."""
+    starts = {start for row in FORMATS for start in row.starts if b"[" not in start and len(start) > 2 and fits(start, row.body)}
+    return rb"(?:" + b"|".join(sorted(starts)) + rb")[A-Za-z0-9]{0,24}"
+
+
+def _is_encoded(start: bytes, body: bytes) -> bool:
+    """Say whether a body's punctuation may be encoded where its start's is not: that of `sk-` would be, too."""
+    return re.search(rb"\[[^\]]*[/+=!:@~$%]|={", body) is not None or (
+        re.search(rb"[_.-]", start) is None and re.search(rb"\[[^\]]*(?:_|\\-|\.)|_|\\\.", body) is not None
+    )
 
 
 def _percent_forms(prefix: bytes) -> list[bytes]:

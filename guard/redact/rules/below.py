@@ -10,7 +10,7 @@ from guard.redact.lazy import Lazy
 from guard.redact.rules.assignments import kind_of, password_told, unescaped
 from guard.redact.rules.judge import make
 from guard.redact.spans import Span
-from guard.redact.text import Text
+from guard.redact.text import Text, begins_token
 
 MARK = rb"(?:[|>][+-]?|\(|\\{1,3}|<<[~-]?[\"']?[A-Za-z_]{1,12}[\"']?)?"
 """What may stand between a separator and the end of its line: YAML's block scalars, a parenthesis, a here-document."""
@@ -56,11 +56,12 @@ ANNOUNCED = (
     rb"::add-mask::|::set-output name=[a-z0-9_\-]{0,24}(?:token|secret|password|key)[a-z0-9_\-]{0,12}::|;issecret=true[^\]\n]{0,40}\]|(?:unseal|recovery) key [0-9]{1,2}(?: \([^)\n]{1,40}\))?:[ \t]|"
     rb"(?-i:AUTH|HELLO 3 AUTH)[ \t](?:[a-z][a-z0-9_\-]{0,31}[ \t])?|(?-i:EAP|XAUTH|NTLM)[ \t]{1,4}\\{0,7}\"|"
     rb"snmp-server community[ \t]|(?:tacacs|radius)-server (?:host [^ \n]{1,60} )?key[ \t](?:[057][ \t])?|"
-    rb"password is generated for [^\s:]{1,80}:[ \t]|sonar\.login[=:][ \t]?|user [^ \n]{1,64} identified by[ \t]|(?:^|[\s;\"'>+-]|\\n)conn(?:ect)?[ \t][a-z0-9_$#]{1,30}/|"
+    rb"password is generated for [^\s:]{1,80}:[ \t]|sonar\.login[=:][ \t]?|identified by[ \t]|conn(?:ect)?[ \t][a-z0-9_$#]{1,30}/|"
     rb"(?:github|gitlab|bitbucket)-(?:oauth|token)(?:\.[a-z.]{3,40}[ \t]|\\{0,7}\"[ \t]{0,4}:[ \t]{0,4}\{[\s\\n]{0,16}\\{0,7}\"[a-z.]{3,40}\\{0,7}\"[ \t]{0,4}:[ \t]{0,4}\\{0,7}\")"
 )
 """What stands before a secret and nothing else, in workflows, Vault, Redis, IPsec, routers, MySQL, SQL*Plus, Composer."""
 
+_CONNECT = Lazy(rb"(?i)conn(?:ect)?[ \t][A-Za-z0-9_$#]{1,30}/\Z")
 _WORD = Lazy(rb"[^\s\"'`\\<>;@,\0]{6,400}")
 
 
@@ -69,6 +70,12 @@ def announced(text: Text, end: int) -> list[Span]:
     data = text.data
     word = _WORD.match(data, end, min(end + 400, text.line(end)[1]))
     if word is None:
+        return []
+    connect = _CONNECT.search(data, max(0, end - 48), end)
+    head = data[max(text.line(end)[0], end - 100) : end].lower()
+    if connect is not None and not begins_token(data, connect.start(), b"_"):
+        return []
+    if head[-14:-1] == b"identified by" and b"user " not in head:
         return []
     raw = word.group()
     if data[end - 1 : end] == b'"':

@@ -105,7 +105,7 @@ CONTEXTS: Final[tuple[Context, ...]] = (
     Context("thin", rb"thin:@?[a-z0-9_]{1,64}/", (b"thin:",), addresses.jdbc_thin, ("jdbc:oracle:thin:bob/<apw>@h:1521:x",)),
     Context("identified", rb"identified(?:\s|\\n){1,4}(?:with(?:\s|\\n){1,4}[`'\"\\a-z0-9_]{1,40}(?:\s|\\n){1,4})?(?:by|as)(?:\s|\\n){1,4}(?:password(?:\s|\\n){1,4})?" + _QUOTE, (b"identified",), statements.statement,
             ("CREATE USER bob IDENTIFIED BY '<pw>';", "ALTER USER bob IDENTIFIED WITH mysql_native_password BY '<pw>';"), ("IDENTIFIED BY '?'",)),
-    Context("sql-password", rb"password(?:[ \t]{1,8}|[ \t]{0,4}\([ \t]{0,4}|[ \t]{1,4}for[ \t][^=\n]{1,80}=[ \t]{0,4}(?:password\()?|[ \t]{0,4}=[ \t]{0,4}n)" + _QUOTE + rb"|(?-i:SECRET|KEY)[ \t]{1,4}" + _QUOTE
+    Context("sql-password", rb"password(?:[ \t]{1,8}|[ \t]{0,4}\([ \t]{0,4}|[ \t]{0,4}=[ \t]{0,4}n)" + _QUOTE + rb"|set[ \t]{1,4}password[ \t]{1,4}for[ \t][^=\n]{1,80}=[ \t]{0,4}(?:password\()?" + _QUOTE + rb"|(?-i:SECRET|KEY)[ \t]{1,4}" + _QUOTE
             + rb"|(?:sp_addlogin|sp_password|pgp_sym_[a-z]{2}crypt|pgp_sym_encrypt)[^\n]{0,80},[ \t]{0,4}n?" + _QUOTE, (b"password", b"secret", b"key", b"sp_addlogin", b"pgp_sym"), statements.statement,
             ("CREATE ROLE bob WITH LOGIN ENCRYPTED PASSWORD '<pw>';", "SET PASSWORD FOR 'bob'@'h' = PASSWORD('<pw>');"), ("password 'secret'", 'things identified by "names" of theirs')),
     Context("pragma", rb"pragma[ \t]+(?:re|hex)?key[ \t]*=[ \t]*" + _QUOTE, (b"pragma",), statements.statement, ("PRAGMA key = '<apw>';",), ("PRAGMA table_info('x')",)),
@@ -121,7 +121,7 @@ CONTEXTS: Final[tuple[Context, ...]] = (
             ("rsync --password-file=<(echo <pw>) x y", "restic --password-command 'echo <apw>' snapshots", "wg set wg0 private-key <(echo <b64:43>=)"), ()),
     Context("listed-users", rb"chpasswd[^\n|]{0,40}<<-?\\?[\"']?[a-z_]{1,20}[\"']?(?:\\?\r?\n|\\{1,7}n)", (b"chpasswd",), commands.users, ("chpasswd <<EOF\nbob:<apw>\nann:<apw>\nEOF",)),
     Context("here-string", rb"<<<", (b"<<<",), commands.here_string, ("kinit bob <<< '<pw>'", "sudo -S ls <<< <apw>"), ("cat <<< hello",)),
-    Context("told", rb"(?:password|passwd|passphrase|pwd|token|secret|(?:api|secret|access|private)[ _-]?key)[ \t]{1,4}(?:(?:for|of|has|set|changed|reset)[ \t](?:[^\n]{1,40}[ \t])?)?(?:is|was|is now|to|are|-|\xe2\x80\x93)[ \t]{0,4}:?[ \t]{1,4}", (b" is", b" was", b"\tis", b" to ", b" - ", b" \xe2\x80\x93 ", b" are "), statements.told,
+    Context("told", rb"(?:password|passwd|passphrase|pwd|token|secret|(?:api|secret|access|private)[ _-]?key)[ \t]{1,4}(?:(?:for|of)[ \t](?:[^\s]{1,40}[ \t]){1,2}|(?:has been |was )?(?:set|changed|reset)[ \t])?(?:is|was|is now|to|are|-|\xe2\x80\x93)[ \t]{0,4}:?[ \t]{1,4}", (b" is", b" was", b"\tis", b" to ", b" - ", b" \xe2\x80\x93 ", b" are "), statements.told,
             ("my password is <apw>", "the token is <b62:40>", "the admin password has been set to <apw>", "here is the api key - <b62:40>"), ("the password is required", "token is expired", "password is stored in PBKDF2-form", "secret is os.environ['X1']")),
     Context("spaced", rb"[a-z0-9_.\-](?:password|passwd|secret|token|api[._-]?key|secret[._-]?key|access[._-]?key|account[._-]?key[a-z0-9_.\-]{0,60}|(?-i:[a-z]Pat|_PAT|[_-]pat))[ \t]{1,8}|(?:password|passwd|secret|token|api[._-]?key)(?:  |\t|\\t)",
             (b"password", b"passwd", b"secret", b"token", b"key", b"pat"), statements.spaced,
