@@ -109,7 +109,7 @@ CONTEXTS: Final[tuple[Context, ...]] = (
             + rb"|(?:sp_addlogin|sp_password|pgp_sym_[a-z]{2}crypt|pgp_sym_encrypt)[^\n]{0,80},[ \t]{0,4}n?" + _QUOTE, (b"password", b"secret", b"key", b"sp_addlogin", b"pgp_sym"), statements.statement,
             ("CREATE ROLE bob WITH LOGIN ENCRYPTED PASSWORD '<pw>';", "SET PASSWORD FOR 'bob'@'h' = PASSWORD('<pw>');"), ("password 'secret'", 'things identified by "names" of theirs')),
     Context("pragma", rb"pragma[ \t]+(?:re|hex)?key[ \t]*=[ \t]*" + _QUOTE, (b"pragma",), statements.statement, ("PRAGMA key = '<apw>';",), ("PRAGMA table_info('x')",)),
-    Context("netrc", rb"(?:login|user|account|machine|default)(?:[ \t\r\n+>|-]|\\[nt])+[^ \t\r\n]*(?:[ \t\r\n+>|-]|\\[nt])+(?:password|passwd)[ \t]+", (b"passw",), statements.netrc, ("machine h.example login bob password <apw>",), ("Failed password for root",)),
+    Context("netrc", rb"(?:machine[ \t]+[^ \t\r\n]+|default)(?:(?:[ \t\r\n+>|-]|\\{1,4}[nt])+(?:login|user|account|port)[ \t]+[^ \t\r\n]+){0,3}(?:[ \t\r\n+>|-]|\\{1,4}[nt])+(?:password|passwd)[ \t]+", (b"passw",), statements.netrc, ("machine h.example login bob password <apw>",), ("Failed password for root",)),
     Context("pgpass", rb":(?:[0-9]{4,5}|\*):[a-z0-9_.\-*]{1,64}:[a-z0-9_.\-@*]{1,64}:[^\s:]", (b":",), statements.pgpass, ("h.example:5432:db:bob:<apw>", "*:*:*:bob:<apw>"), ("a.py:1234:x:y:z",)),
     Context("docker-auth", rb"auth(?:" + _QUOTE + rb")?[ \t]{0,4}:|_auth[ \t]{0,4}=", (b"auth",), statements.docker_auth, ("{\"auth\": \"<userpass>\"}", "_auth=<userpass>")),
     Context("pipe", rb"\|[ \t]{0,4}(?:/[a-z/]{1,20}/)?(?:sudo|kinit|[a-z]{0,8}passwd|gpg|cryptsetup|su |docker|podman|helm|crane|oras|skopeo|buildah|nerdctl|apptainer|singularity|gh |glab|wandb|"

@@ -66,9 +66,9 @@ EVENTS: Final = (Pattern(rb"\[[0-9]{1,12}(?:\.[0-9]{1,12})?, ?\"[io]\", ?\"", (b
 """What an asciicast's event begins with."""
 
 DUMPS: Final = (
-    # One pattern: each by itself would be tried wherever a zero ends a number.
+    # One pattern, and a whole offset: otherwise each would be tried wherever a zero ends a number.
     Pattern(
-        rb"0(?:: (?:[0-9a-f]{2}){1,4} (?:[0-9a-f]{2}){1,4} |  ?[0-9a-f]{2}(?: [0-9a-f]{2}){6} |(?:   [!-~ ]|  \\[0abfnrtv\\]){7}|"
+        rb"[0-9a-f]{5}0(?:: (?:[0-9a-f]{2}){1,4} (?:[0-9a-f]{2}){1,4} |  ?[0-9a-f]{2}(?: [0-9a-f]{2}){6} |(?:   [!-~ ]|  \\[0abfnrtv\\]){7}|"
         rb" {1,4}(?:[0-9a-f]{4} {1,4}){7})",
         (b"0: ", b"0 "),
         False,
