@@ -45,7 +45,10 @@ if status is-interactive; and not functions -q _guard_history_clean; and @WANTED
         # fish 3 stores the line first: it is taken out before the command runs, and again after it, and a line of
         # ours is put into the file, from where the history in memory takes it.
         function _guard_history_out
-            builtin history delete --exact --case-sensitive -- "$argv[1]"
+            # fish stores it without the blanks at its end, but for one behind a backslash.
+            set -l forms "$argv[1]" (string trim -r -c ' ' -- "$argv[1]" | string collect)
+            set -a forms (string replace -r -- '(?<!\\\\) +$' '' "$argv[1]" | string collect)
+            builtin history delete --exact --case-sensitive -- $forms
             builtin history save
         end
         function _guard_history_before --on-event fish_preexec

@@ -250,3 +250,21 @@ def test_a_shell_below_one_that_exports_all_has_its_own_hook(account: Account, s
     assert ran(home) == [["rec", key, "inner"]]
     assert "rec __REDACTED__ inner" in stored(home, BASH)
     assert key[4:12] not in stored(home, BASH)
+
+
+@each_shell
+@pytest.mark.parametrize("tail", [" ", "   ", "\\\\ "])
+def test_a_line_that_ends_in_blanks(tail: str, name: str, account: Account, service: Service, key: str) -> None:
+    """As completion leaves it; fish stores it without them."""
+    kind = SHELLS[name]
+    home = prepare(account, kind)
+    with Shell(account, kind, home) as shell:
+        shell.run(f"rec first {key}{tail}")
+        shell.run("rec second")
+        shown = shell.run(kind.recall)
+        shell.end()
+    assert ran(home)[0][2].startswith(key)
+    for text in (shown, stored(home, kind)):
+        assert key[4:12] not in text
+        assert "rec second" in text
+        assert "REDACTED" in text
