@@ -246,8 +246,8 @@ def decoding_rows(through: Through) -> tuple[list[tuple[Pattern, Handler]], Hand
             )
         ):
             start -= 2
-        if start and (data[start - 1] == 0) == little:
-            return []  # the other byte order: here every second byte only looks like a pair
+        if start > 0 and end - start < 512 and (data[start - 1] == 0 if little else 0 < data[start - 1] < 128):
+            return []  # the other byte order: here every second byte only looks like a pair (a byte order mark does not)
         run = (_LITTLE if little else _BIG).match(data, start, min(len(data), start + 131072))
         if run is None:
             return []

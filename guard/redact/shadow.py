@@ -91,7 +91,8 @@ _CONTROLS = (
 ANSI: Final = Lazy(_CONTROLS)
 """Colours, cursor moves, titles' frames: the title's text stays visible to the rules."""
 
-TYPED: Final = Lazy(_CONTROLS + rb"|[^\x08\x1b\n\r]\x08 \x08|[\x20-\x7e]\x08(?=[\x20-\x7e])")
+_OVERWRITTEN: Final = b"|".join(rb"[\x20-\x7e]{%d}\x08{%d}(?=[\x20-\x7e])" % (size, size) for size in range(8, 0, -1))
+TYPED: Final = Lazy(_CONTROLS + rb"|[^\x08\x1b\n\r]\x08 \x08|" + _OVERWRITTEN)
 """The same with typed and erased characters; slow, since any character may begin a match."""
 
 _ESCAPES = Lazy(

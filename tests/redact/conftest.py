@@ -69,6 +69,8 @@ ENCODED: dict[str, tuple[Carry, float]] = {
     "capital hex": (lambda k: f"x {k.encode().hex().upper()}\n".encode(), 2),
     "utf-16 of the other order": (lambda k: f"x={k}\n".encode("utf-16-be"), 2),
     "utf-16": (lambda k: f"x={k}\n".encode("utf-16-le"), 2),
+    "utf-16 with its mark": (lambda k: f"\ufeffx={k}\r\n".encode("utf-16-be"), 2),
+    "utf-16 behind bytes": (lambda k: b"\x01\xff" + f"a word and x={k}\n".encode("utf-16-be"), 2),
 }
 """Carriers that hide the key, with raw bytes a character."""
 

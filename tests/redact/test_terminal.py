@@ -88,6 +88,9 @@ def test_a_title_and_a_paste_carry_keys_too(redact, remains, key):
 
 def test_typed_and_erased_characters_do_not_hide_a_key(redact, remains, key):
     assert remains(redact(f"$ {key[:6]}x\x08 \x08{key[6:]}\r\n".encode()), key) is None
+    for size in (1, 2, 5):
+        out = redact(f"$ {key[:6]}{'z' * size}{chr(8) * size}{key[6:]}\r\n".encode())
+        assert remains(out, key[6:]) is None, size
 
 
 def test_a_session_is_recorded_without_its_keys(key):

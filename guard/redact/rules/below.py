@@ -82,6 +82,8 @@ def announced(text: Text, end: int) -> list[Span]:
         value = values.read_quoted(data, values.opening(data, end), text.line(end)[1])
         raw = data[end : value.end] if value is not None and value.closed else raw
     masked = data[max(0, end - 12) : end] == b"::add-mask::"
+    if masked and raw[:1] in b"|()[]{}$*":
+        return []  # a text about masking
     if not (masked or words.looks_random(raw, 16) or password_told(raw)):
         return []
     strength = words.TOKEN if words.looks_random(raw, 20) else words.PASSWORD

@@ -28,7 +28,7 @@ _PLAIN_TOKEN = Lazy(rb"[A-Za-z0-9+/=_\-.~%:]+\Z")
 NUMBER = Lazy(rb"[+-]?[0-9][0-9_,.]*(?:[eE][+-]?\d+)?[a-zA-Z%]{0,2}\Z|0[xX][0-9a-fA-F]+[uUlL]{0,3}\Z")
 DOTTED = Lazy(rb"[A-Za-z_][A-Za-z0-9_]*(?:(?:\.|->|::)[A-Za-z_][A-Za-z0-9_]*)+\Z")
 IDENTIFIER = Lazy(rb"[A-Za-z_][A-Za-z_]*[0-9]{0,2}\Z")
-FORMATTED = Lazy(rb"%[-0-9.]*[sdrixucfgp]\b|%\([a-z_]+\)|\{[a-zA-Z0-9_.:!]*\}|\$\{|\$\(|\{\{|<[A-Za-z_ -]+>|[a-z]\(\)|(?:A-Z|a-z|0-9)(?:A-Z|a-z|0-9|A-F|a-f|_)")
+FORMATTED = Lazy(rb"%[-0-9.]*[sdrixucfgp]\b|%\([a-z_]+\)|\{[a-zA-Z0-9_.:!]*\}|\$\{|\$\(|\{\{|<[A-Za-z_ -]+[0-9]{0,3}(?::[0-9]{1,4})?>|[a-z]\(\)|(?:A-Z|a-z|0-9)(?:A-Z|a-z|0-9|A-F|a-f|_)")
 
 def _is_path(value: bytes) -> bool:
     """Say whether a value is a path or an address; one base64 text in sixty-four begins with a slash as well."""
@@ -143,7 +143,7 @@ def password_like(value: bytes, style: str, quoted: bool) -> bool:
 def _phrase(value: bytes) -> bool:
     """Say whether a value with blanks is a passphrase and not a sentence for a reader."""
     parts = value.split()
-    if len(parts) > 12 or value[-1:] in b":?.!" or len(value) > 120 or FORMATTED.search(value):
+    if len(parts) > 12 or value[-1:] in b":?.!" or len(value) > 120 or FORMATTED.search(value) or DIGEST.match(parts[-1]):
         return False
     if re.search(
         rb"(?i)\b(?:password|passphrase|enter|your|must|please|invalid|the|is|are|not|for|of|to|with|token|secret|key)\b",

@@ -233,6 +233,8 @@ def cell(text: Text, end: int) -> list[Span]:
     if named is None or found is None or not words.name_strength(named.group(1)[::-1]):
         return []
     strength = words.name_strength(named.group(1)[::-1])
+    if b"\\(" in found.group(1) or b"[^" in found.group(1):
+        return []  # an expression's alternatives
     if words.looks_random(found.group(1), 16):
         strength = words.TOKEN
     elif strength != words.PASSWORD or not password_told(found.group(1)):
