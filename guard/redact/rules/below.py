@@ -28,7 +28,11 @@ def below(text: Text, end: int) -> list[Span]:
     X is whatever a block scalar or a here-document holds for a password; elsewhere it must look drawn at random.
     """
     data = text.data
-    named = _NAMED_ABOVE.search(data, max(0, end - 160), end)
+    low = max(0, end - 160)
+    newline = data.rfind(b"\n", max(0, end - 2), end)
+    if newline > low:
+        low = max(low, data.rfind(b"\n", low, newline) + 1)  # the line above, and no more of them
+    named = _NAMED_ABOVE.search(data, low, end)
     if named is None:
         return []
     name = unescaped(data, named.start(), named.group(1)).lstrip(b"-.")
