@@ -381,7 +381,7 @@ def places(
 def match(context: typer.Context) -> None:
     """Tell which incident a key belongs to; reads it from standard input or a prompt, and keeps nothing of it."""
     from guard.incidents import match as matching
-    from guard.incidents import service
+    from guard.incidents import own
     from guard.redact.marking import Marks
 
     if sys.stdin.isatty():
@@ -399,8 +399,7 @@ def match(context: typer.Context) -> None:
             desk.ledger.note_access(desk.who, f"match {secret.id if secret else 'none'}")
             found = secret.id if secret else ""
     else:
-        answer = service.ask({"ask": "match", "names": names}, _socket(context)).get("incident")
-        found = str(answer["id"]) if isinstance(answer, dict) else ""
+        found = own.matched(names, _socket(context))
     sys.stdout.write(f"{found or 'none'}\n")
     if found:
         raise typer.Exit(EXIT_FOUND)

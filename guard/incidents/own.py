@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -101,6 +101,25 @@ def secret(id_: str, rows: Iterable[Mapping[str, Any]]) -> Secret:
     )  # fmt: skip
     named = (("site", str(row["id"])),) if row.get("fingerprint", True) else (("", str(row["id"])),)
     return Secret(str(row["id"]), named, tuple(seen), ())
+
+
+def matched(names: Sequence[tuple[str, str]], path: str) -> str:
+    """Ask the service which incident of this account's a key is; return its id, "" for none.
+
+    Args:
+        names: of the key, each (scope, fingerprint).
+        path: the service's socket.
+
+    Raises:
+        StateError: no service answers.
+    """
+    try:
+        answer = service.ask({"ask": "match", "names": names}, path).get("incident")
+    except (FileNotFoundError, ConnectionRefusedError):
+        raise StateError(f"{path}: no service keeps incidents here", "ask on the site's service node") from None
+    except OSError as error:
+        raise StateError(f"{path}: {error.strerror or error}", "try again") from None
+    return str(answer["id"]) if isinstance(answer, dict) else ""
 
 
 def rotated(id_: str, reason: str, state: str, path: str) -> str:

@@ -47,8 +47,10 @@ class Way:
 
 def wrapper(account: Account, config: Path, name: str = "login") -> Path:
     """A script that says what docs/shells.md says a login shell says."""
+    # Where the tests made no account, its home is not the one that the user database names.
+    home = "" if ROOT_HERE else f"HOME={account.home}\nexport HOME\ncd\n"
     return account.write(
-        config / name, f'#!/bin/sh\nGUARD_CONFIG_DIR={config} GUARD_STATE_DIR={account.state}\nexport GUARD_CONFIG_DIR GUARD_STATE_DIR\nexec {GUARD} shell "$@"\n', 0o755
+        config / name, f'#!/bin/sh\n{home}GUARD_CONFIG_DIR={config} GUARD_STATE_DIR={account.state}\nexport GUARD_CONFIG_DIR GUARD_STATE_DIR\nexec {GUARD} shell "$@"\n', 0o755
     )  # fmt: skip
 
 
