@@ -280,6 +280,7 @@ def test_the_notice_tells_the_settings_in_force(office: Office) -> None:
     assert "30 days after" in text
 
 
+@pytest.mark.skipif(not ROOT_HERE, reason="needs root: another's records")
 def test_on_a_node_that_keeps_no_ledger_what_is_stored_is_shown_without_one(office: Office) -> None:
     """An empty ledger of the node's own would answer `none` from then on."""
     office.spool(exposure("k", NOW), exposure("other", NOW, at_tree={"user": "bob", "uid": 4242}))
