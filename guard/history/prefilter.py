@@ -72,21 +72,26 @@ def _literal(character: str) -> str:
     return f"[{character}]" if character in ".+*?|($" else character
 
 
-def expression() -> str:
+def expression(*, called: bool = True) -> str:
     """Return a POSIX extended regular expression, to be matched without regard to case.
 
     It is one line that libc (bash, zsh, grep) and PCRE (fish) read alike: no back-reference, no class by name.
+
+    Args:
+        called: also where one of the `programs` is called, which is two thirds of what it costs to compile.
     """
-    called = "(^|[^a-z0-9_.])" + alternatives(_programs()) + "[ \t\"'].*[-:/%@=]"
     named = alternatives(_WORDS) + "[^ \t]*[] \t=:,>\"'(].*[^ \t]"
-    return "|".join((*_SHAPES, named, called))
+    if not called:
+        return "|".join((*_SHAPES, named))
+    return "|".join((*_SHAPES, named, "(^|[^a-z0-9_.])" + alternatives(programs()) + "[ \t\"'].*[-:/%@=]"))
 
 
-def _programs() -> set[str]:
+def programs() -> list[str]:
+    """Return the names, in small letters, of programs that take a secret in their arguments."""
     from guard.redact.rules.commands import COMMANDS
 
     # A row of kind `key` waits for a telling word, which is in `_WORDS`: git and npm are called too often to ask.
-    return {name.decode() for row in COMMANDS if row.kind != "key" for name in row.programs}
+    return sorted({name.decode().lower() for row in COMMANDS if row.kind != "key" for name in row.programs})
 
 
 _ALNUM: Final = "abcdefghijklmnopqrstuvwxyz0123456789_"
@@ -123,5 +128,5 @@ LOOP: Final = f"{{{{foreach,while,switch}}{_BLANK}*,if*then}}"
 def pattern() -> str:
     """Return a tcsh pattern for a line in small letters, `x ` before it, that matches wherever `expression` does."""
     named = f"*{{{','.join(sorted(_WORDS))}}}*{_BLANK}?*"
-    called = f"*[^{_ALNUM}.]{{{','.join(sorted(_programs()))}}}{_BLANK}*[-:/%@=]*"
+    called = f"*[^{_ALNUM}.]{{{','.join(programs())}}}{_BLANK}*[-:/%@=]*"
     return f"{{{','.join((*_PATTERNS, named, called))}}}"

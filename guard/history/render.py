@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from guard.history.prefilter import LOOP, expression, pattern
+from guard.history.prefilter import LOOP, expression, pattern, programs
 
 FOLDER: Final = os.path.join(os.path.dirname(os.path.dirname(__file__)), "shipped", "hooks", "shell")
 _SOURCE: Final = os.path.join(os.path.dirname(os.path.dirname(os.path.dirname(__file__))), "hooks", "shell")
@@ -69,6 +69,8 @@ def hook(shell: str, guard: str, path: str, exceptions: Exceptions | None = None
         "@HOOK@": quote(path) if shell != "tcsh" else path,
         "@FOLDER@": quote(os.path.dirname(path)) if shell != "tcsh" else os.path.dirname(path),
         "@PREFILTER@": quote(expression()),
+        "@SHORT@": quote(expression(called=False)),
+        "@PROGRAMS@": " ".join(f"[{name}]=1" for name in programs()),
         "@PATTERN@": pattern(),
         "@LOOP@": LOOP,
         "@WANTED@": _wanted(shell, exceptions or Exceptions()),

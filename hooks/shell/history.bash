@@ -7,6 +7,8 @@
 if [[ $- == *i* && -z ${_guard_history_here-} ]] && ((BASH_VERSINFO[0] * 100 + BASH_VERSINFO[1] >= 404)) && @WANTED@; then
   _guard_history=@GUARD@
   _guard_history_rx=@PREFILTER@
+  _guard_history_rx_short=@SHORT@
+  declare -gA _guard_history_programs=(@PROGRAMS@)
   _guard_history_seen= _guard_history_trapped= _guard_history_hit= _guard_history_armed= _guard_history_busy=
   unset _guard_history_here
   _guard_history_here=(1)
@@ -16,12 +18,33 @@ if [[ $- == *i* && -z ${_guard_history_here-} ]] && ((BASH_VERSINFO[0] * 100 + B
   # Sets `REPLY` to the number of the newest entry, without a fork.
   _guard_history_number() { REPLY='\!'; REPLY=${REPLY@P}; }
 
+  # Says whether a line, in small letters, may hold a secret. In a short one the programs that take one are looked up:
+  # libc compiles an expression anew at each match, and their names are two thirds of it.
+  _guard_history_asks() {
+    if ((${#1} > 160)); then
+      [[ $1 =~ $_guard_history_rx ]]
+      return
+    fi
+    [[ $1 =~ $_guard_history_rx_short ]] && return
+    [[ $1 == *[$' \t"\'']*[-:/%@=]* ]] || return
+    local - IFS=' ' word
+    set -f
+    for word in ${1//[!abcdefghijklmnopqrstuvwxyz0123456789_.-]/ }; do
+      while [[ -n $word ]]; do
+        [[ -z ${_guard_history_programs[$word]-} ]] || return 0
+        [[ $word == *-* ]] || break
+        word=${word#*-}
+      done
+    done
+    return 1
+  }
+
   # Sets `REPLY` to the line without its secrets; fails where there are none, which must be said (10): a program that
   # breaks down says 1.
   _guard_history_clean() {
     local line=$1 code
     local -a theirs=("${BASH_REMATCH[@]}")
-    [[ ${line,,} =~ $_guard_history_rx ]]
+    _guard_history_asks "${line,,}"
     code=$?
     ((BASH_VERSINFO[0] * 100 + BASH_VERSINFO[1] < 501)) || BASH_REMATCH=("${theirs[@]}") # read-only before
     ((code)) && return 1

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from guard.history.prefilter import alternatives, expression, pattern
+from guard.history.render import hook
 from guard.redact import samples
 from guard.redact.rules.commands import COMMANDS
 from guard.redact.rules.formats import FORMATS
@@ -84,6 +85,28 @@ end
     assert len(said) == len(lines)
     assert [line for line, hit in zip(lines, said, strict=True) if hit == "0" and asked.search(line)] == []
     assert said[: len(ORDINARY)] == ["0"] * len(ORDINARY)
+
+
+def test_bash_looks_up_what_the_expression_names(tmp_path: Path) -> None:
+    """One bash reads every sample in every form with the functions of its hook."""
+    rng = random.Random(1)
+    asked = re.compile(expression(), re.IGNORECASE)
+    forms = ("{}", "x {} y", "export FOO={}", "a|\\mysql 'x' {}", "sudo -u bob x-{}")
+    lines = [form.format(samples.fill(s, rng)[0]) for row in ROWS.values() for s in row.samples for form in forms]
+    lines = [line for line in (*ORDINARY, *lines, "mysql -pX1y2z3w4", "ls " + "src/a.c " * 30, "mysql -pX1y2z3w4 " + "-v " * 60) if "\n" not in line]
+    whole = hook("bash", "/guard", "/hook")[""]
+    head = whole[whole.index("  _guard_history_rx=") : whole.index("  _guard_history_seen=")]
+    body = whole[whole.index("  _guard_history_asks()") : whole.index("  # Sets `REPLY` to the line")]
+    script = tmp_path / "script"
+    script.write_text(f'{head}{body}set -f; while IFS= read -r line; do _guard_history_asks "${{line,,}}"; echo $?; done')
+    done = subprocess.run(
+        ["bash", "--norc", str(script)], input="\n".join(lines) + "\n", capture_output=True, text=True, check=False
+    )
+    assert done.stderr == ""
+    said = done.stdout.split()
+    assert len(said) == len(lines)
+    assert [line for line, hit in zip(lines, said, strict=True) if hit == "1" and asked.search(line)] == []
+    assert said[: len(ORDINARY)] == ["1"] * len(ORDINARY)
 
 
 def test_alternatives_match_their_words_and_no_others() -> None:
