@@ -229,6 +229,7 @@ def latency(peers: str, count: int) -> None:
             time.sleep(0.05)
         percentiles("python -I -S -c pass", ["/usr/bin/python3", "-I", "-S", "-c", "pass"], count)
         percentiles("thin client, with service", ["/usr/bin/python3", "-I", "-S", client.__file__], count)
+        percentiles("guard history line, with it", [guard, "history", "line"], count)
         percentiles("guard redact, cold", [guard, "redact", "--no-service"], count)
         peer = shutil.which("betterleaks", path=peers)
         if peer:
