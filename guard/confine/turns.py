@@ -231,8 +231,11 @@ class Turns:
                 continue
             if not found.get(self._listener):
                 continue
-            if not found[self._listener] & select.POLLIN:  # POLLHUP: nobody uses the filter any more
-                self.over = True
+            if not found[self._listener] & select.POLLIN:
+                # POLLERR alone: the kernel was interrupted as it waited for the listener's lock (a stop, a freezer).
+                if not found[self._listener] & select.POLLHUP:
+                    continue
+                self.over = True  # nobody uses the filter any more
                 self._wake()
                 return
             call = notify.receive(self._listener)

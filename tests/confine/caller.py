@@ -56,7 +56,9 @@ def calls_of(listener: int, seconds: float = 20) -> Iterator[notify.Call]:
         events = poll.poll(seconds * 1000)
         assert events, "nobody asked"
         if not events[0][1] & select.POLLIN:
-            return
+            if events[0][1] & select.POLLHUP:
+                return
+            continue  # POLLERR: a signal came as the kernel waited for the listener's lock
         call = notify.receive(listener)
         if call is not None:
             yield call

@@ -611,6 +611,23 @@ def test_orphans_by_the_hundred_interrupt_no_answer(account: Account, project: P
     assert done.stdout == "answered\n", done.stderr
 
 
+def test_a_supervisor_that_is_stopped_and_continued_goes_on(account: Account, project: Path) -> None:
+    """As by a freezer, or a suspended machine: its waiting for the kernel is interrupted, and the session is not over."""
+    process = subprocess.Popen(
+        [*GUARDED, PYTHON, "-c", MANY, "4", "4", "4000" if LONG else "400"], cwd=project, env=account.environment(),
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, **account.identity(),
+    )  # type: ignore[call-overload] # fmt: skip
+    with process:
+        assert process.stdout.readline() == "ready\n"
+        (supervisor,) = _children(process.pid)
+        while not select.select([process.stdout], [], [], 0.002)[0]:
+            os.kill(supervisor, signal.SIGSTOP)
+            os.kill(supervisor, signal.SIGCONT)
+        assert process.stdout.readline() == "[0, 0, 0, 0]\n"
+        process.stdin.close()
+        assert process.wait(60) == 0
+
+
 INTERRUPTED = """
 import ctypes, os, signal, sys
 libc = ctypes.CDLL(None, use_errno=True)
