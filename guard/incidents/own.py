@@ -38,14 +38,23 @@ def listed(state: str, path: str) -> tuple[list[Mapping[str, Any]], bool]:
     Raises:
         StateError: neither the site's service nor this node's can be asked.
     """
+    answer = _ask({"ask": "mine"}, path, "try again, or on the node that keeps the ledger")
+    return (list(_seen_here(state)), False) if answer is None else (list(answer["incidents"]), True)
+
+
+def _ask(request: Mapping[str, object], path: str, advice: str = "try again") -> dict[str, Any] | None:
+    """Ask the site's service; None where none listens on this host.
+
+    Raises:
+        StateError: it breaks off, or is not to be trusted; with this advice.
+        UsageError: it said no.
+    """
     try:
-        return list(service.ask({"ask": "mine"}, path)["incidents"]), True
+        return service.ask(request, path)
     except (FileNotFoundError, ConnectionRefusedError):
-        return list(_seen_here(state)), False
+        return None
     except OSError as error:
-        raise StateError(
-            f"{path}: {error.strerror or error}", "try again, or on the node that keeps the ledger"
-        ) from None
+        raise StateError(f"{path}: {error.strerror or error}", advice) from None
 
 
 def events(state: str) -> Iterator[bytes]:
@@ -113,13 +122,11 @@ def matched(names: Sequence[tuple[str, str]], path: str) -> str:
     Raises:
         StateError: no service answers.
     """
-    try:
-        answer = service.ask({"ask": "match", "names": names}, path).get("incident")
-    except (FileNotFoundError, ConnectionRefusedError):
-        raise StateError(f"{path}: no service keeps incidents here", "ask on the site's service node") from None
-    except OSError as error:
-        raise StateError(f"{path}: {error.strerror or error}", "try again") from None
-    return str(answer["id"]) if isinstance(answer, dict) else ""
+    answer = _ask({"ask": "match", "names": names}, path)
+    if answer is None:
+        raise StateError(f"{path}: no service keeps incidents here", "ask on the site's service node")
+    incident = answer.get("incident")
+    return str(incident["id"]) if isinstance(incident, dict) else ""
 
 
 def rotated(id_: str, reason: str, state: str, path: str) -> str:
@@ -129,13 +136,9 @@ def rotated(id_: str, reason: str, state: str, path: str) -> str:
         UsageError: there is no such incident of this account.
         StateError: no service takes it.
     """
-    try:
-        answer = service.ask({"ask": "rotated", "id": id_, "reason": reason}, path)["incident"]
-        return f"{answer['id']} {answer['state']}"
-    except (FileNotFoundError, ConnectionRefusedError):
-        pass
-    except OSError as error:
-        raise StateError(f"{path}: {error.strerror or error}", "try again") from None
+    answer = _ask({"ask": "rotated", "id": id_, "reason": reason}, path)
+    if answer is not None:
+        return f"{answer['incident']['id']} {answer['incident']['state']}"
     start = digits(id_).lower()
     if not 4 <= len(start) <= 64 or start.strip("0123456789abcdef"):
         raise UsageError(f"{id_} is no incident's id", "it is the 12 digits that the marker and the mail show")
