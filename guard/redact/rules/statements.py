@@ -230,9 +230,9 @@ def cell(text: Text, end: int) -> list[Span]:
     data = text.data
     named = _CELL_NAME.match(data[max(0, end - 80) : end][::-1])
     found = _CELL.match(data, end, min(end + 480, text.line(end)[1] + 1))
-    if named is None or found is None or not words.name_strength(named.group(1)[::-1]):
+    strength = words.name_strength(named.group(1)[::-1]) if named is not None else 0
+    if found is None or not strength:
         return []
-    strength = words.name_strength(named.group(1)[::-1])
     if b"\\(" in found.group(1) or b"[^" in found.group(1):
         return []  # an expression's alternatives
     if words.looks_random(found.group(1), 16):
