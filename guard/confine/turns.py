@@ -229,13 +229,12 @@ class Turns:
                 self._take(turn, lambda: self._keep(turn))
                 self._keeping = None
                 continue
-            if not found.get(self._listener):
+            told = found.get(self._listener, 0)
+            # POLLERR alone: the kernel was interrupted as it waited for the listener's lock (a stop, a freezer).
+            if not told & (select.POLLIN | select.POLLHUP):
                 continue
-            if not found[self._listener] & select.POLLIN:
-                # POLLERR alone: the kernel was interrupted as it waited for the listener's lock (a stop, a freezer).
-                if not found[self._listener] & select.POLLHUP:
-                    continue
-                self.over = True  # nobody uses the filter any more
+            if not told & select.POLLIN:  # nobody uses the filter any more
+                self.over = True
                 self._wake()
                 return
             call = notify.receive(self._listener)
