@@ -549,6 +549,19 @@ sys.stdin.read()
 """
 
 
+@contextmanager
+def _many(account: Account, project: Path, *counts: int) -> Iterator[tuple[subprocess.Popen[str], int]]:
+    """MANY with its processes, threads and calls, as they begin; with it its supervisor's pid."""
+    process = subprocess.Popen(
+        [*GUARDED, PYTHON, "-c", MANY, *map(str, counts)], cwd=project, env=account.environment(),
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, **account.identity(),
+    )  # type: ignore[call-overload] # fmt: skip
+    with process:
+        assert process.stdout.readline() == "ready\n"
+        (supervisor,) = _children(process.pid)
+        yield process, supervisor
+
+
 def test_thousands_of_calls_from_threads_and_processes_are_answered_each_to_its_caller(
     account: Account, project: Path
 ) -> None:
@@ -613,13 +626,7 @@ def test_orphans_by_the_hundred_interrupt_no_answer(account: Account, project: P
 
 def test_a_supervisor_that_is_stopped_and_continued_goes_on(account: Account, project: Path) -> None:
     """As by a freezer, or a suspended machine: its waiting for the kernel is interrupted, and the session is not over."""
-    process = subprocess.Popen(
-        [*GUARDED, PYTHON, "-c", MANY, "4", "4", "4000" if LONG else "400"], cwd=project, env=account.environment(),
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, **account.identity(),
-    )  # type: ignore[call-overload] # fmt: skip
-    with process:
-        assert process.stdout.readline() == "ready\n"
-        (supervisor,) = _children(process.pid)
+    with _many(account, project, 4, 4, 4000 if LONG else 400) as (process, supervisor):
         while not select.select([process.stdout], [], [], 0.002)[0]:
             os.kill(supervisor, signal.SIGSTOP)
             os.kill(supervisor, signal.SIGCONT)
@@ -661,13 +668,7 @@ def _memory(pid: int) -> int:
 
 @pytest.mark.root
 def test_a_session_costs_less_than_ten_megabytes_and_a_storm_lets_nothing_grow(account: Account, project: Path) -> None:
-    process = subprocess.Popen(
-        [*GUARDED, PYTHON, "-c", MANY, "2", "2", "60000" if LONG else "2500"], cwd=project, env=account.environment(),
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, **account.identity(),
-    )  # type: ignore[call-overload] # fmt: skip
-    with process:
-        assert process.stdout.readline() == "ready\n"
-        (supervisor,) = _children(process.pid)
+    with _many(account, project, 2, 2, 60000 if LONG else 2500) as (process, supervisor):
         before = _memory(supervisor), len(os.listdir(f"/proc/{supervisor}/fd"))
         assert process.stdout.readline() == "[0, 0]\n"
         after = _memory(supervisor), len(os.listdir(f"/proc/{supervisor}/fd"))
